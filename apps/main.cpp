@@ -1,0 +1,3 @@
+#include <fmt/format.h>
+
+int main() { fmt::print("cachalot {}\n", CACHALOT_VERSION); }

@@ -1,0 +1,33 @@
+// A file mapped read-only: bytes appear when touched, nothing is read up front.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include "base/result.h"
+
+namespace cachalot {
+
+class MappedFile {
+ public:
+  // Errors: the file cannot be opened or mapped (with the system's reason). An empty file maps to
+  // an empty span.
+  static Result<MappedFile> open(const std::filesystem::path& path);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The whole of a (small) text file.
+Result<std::string> read_text_file(const std::filesystem::path& path);
+
+}  // namespace cachalot
