@@ -1,0 +1,31 @@
+// embed: token ids -> the residual stream.
+#pragma once
+
+#include "ops/role.h"
+#include "tensor/view.h"
+
+namespace cachalot {
+
+// stream[t][c] = table[ids[t]] for every copy c, or image_rows[image_index[t]] where that is >= 0;
+// pre[t] = one-hot on copy 0, the mix that collapses the copies for the first attention.
+// Exact. Bytes: tokens * dim * 2 read, tokens * copies * dim * 2 written.
+struct EmbedArgs {
+  View<const int32_t> ids;          // [tokens] in [0, vocab)
+  View<const int32_t> image_index;  // [tokens] row of image_rows, -1 for text
+  View<const bf16> image_rows;      // [image tokens, dim], may be absent
+  View<const bf16> table;           // [vocab, dim]
+  View<bf16> stream;                // [tokens, copies, dim], out
+  View<float> pre;                  // [tokens, copies], out
+
+  template <class F>
+  void fields(F&& f) const {
+    f("ids", ids, Role::in);
+    f("image_index", image_index, Role::in);
+    f("image_rows", image_rows, Role::in);
+    f("table", table, Role::in);
+    f("stream", stream, Role::out);
+    f("pre", pre, Role::out);
+  }
+};
+
+}  // namespace cachalot

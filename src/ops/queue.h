@@ -1,0 +1,59 @@
+// The seam: what a backend must offer for the model to run on it.
+//
+// Model code calls operations as free functions, op(queue, args), found through the queue's
+// namespace. A queue also offers `arena()` (a step's temporaries) and `label(name)` (a profiling
+// range). The list below is the only list of operations: the concept, the checked queue and the
+// cost model come from it.
+#pragma once
+
+#include <concepts>
+
+#include "ops/arena.h"
+#include "ops/attention.h"
+#include "ops/compressor.h"
+#include "ops/embedding.h"
+#include "ops/engram.h"
+#include "ops/experts.h"
+#include "ops/hyper_connections.h"
+#include "ops/indexer.h"
+#include "ops/linear.h"
+
+// X(function, arguments)
+#define CACHALOT_FOR_EACH_OPERATION(X)     \
+  X(embed, EmbedArgs)                      \
+  X(hyper_collapse, HyperCollapseArgs)     \
+  X(hyper_expand, HyperExpandArgs)         \
+  X(draft_tap, DraftTapArgs)               \
+  X(linear, LinearArgs)                    \
+  X(grouped_linear, GroupedLinearArgs)     \
+  X(head, HeadArgs)                        \
+  X(prepare_query, PrepareQueryArgs)       \
+  X(sparse_attention, SparseAttentionArgs) \
+  X(write_window, WriteWindowArgs)         \
+  X(compress_kv, CompressKvArgs)           \
+  X(index_keys, IndexKeysArgs)             \
+  X(index_select, IndexSelectArgs)         \
+  X(engram_hash, EngramHashArgs)           \
+  X(engram_gather, EngramGatherArgs)       \
+  X(engram_mix, EngramMixArgs)             \
+  X(route, RouteArgs)                      \
+  X(moe_experts, MoeExpertsArgs)
+
+namespace cachalot {
+
+template <class Q>
+concept Queue = requires(Q& queue) {
+  { queue.arena() } -> std::same_as<Arena&>;
+  queue.label("name");
+#define CACHALOT_REQUIRE(function, Args) function(queue, Args{});
+  CACHALOT_FOR_EACH_OPERATION(CACHALOT_REQUIRE)
+#undef CACHALOT_REQUIRE
+};
+
+// Shapes of an operation's arguments agree with one another. A queue calls it first; a failure is a
+// bug in the model code, named by operation and field.
+#define CACHALOT_DECLARE_CHECK(function, Args) void check_shapes(const Args& args);
+CACHALOT_FOR_EACH_OPERATION(CACHALOT_DECLARE_CHECK)
+#undef CACHALOT_DECLARE_CHECK
+
+}  // namespace cachalot
