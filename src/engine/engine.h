@@ -1,0 +1,92 @@
+// Engine: the only virtual interface between the model and those who use it. One call per step; a
+// step extends any number of sequences by any number of tokens each.
+//
+// A row's logits depend on its own sequence alone: not on the other sequences of the step, on how a
+// prompt was cut into steps, or on the number of threads.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/cpu_info.h"
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "model/observer.h"
+
+namespace cachalot {
+
+enum class Backend {
+  cpu,
+  reference,  // slow and obvious, for comparison
+  checked,    // cpu, every operation compared with the reference
+};
+
+struct EngineOptions {
+  Backend backend = Backend::cpu;
+  int threads = 0;         // 0: one per CPU this process may use
+  std::optional<Isa> isa;  // absent: the best this CPU has
+  int64_t max_sequences = 1;
+  int64_t max_context = 0;        // 0: the model's max_position_embeddings
+  int64_t max_step_tokens = 512;  // over all sequences of a step
+  int64_t rollback = 8;           // tokens a sequence can be cut back by
+};
+
+enum class LogitsOf { none, last, all };
+
+// Tokens to append to one sequence.
+struct SequenceStep {
+  int32_t sequence = 0;
+  std::span<const int32_t> tokens;
+  LogitsOf logits = LogitsOf::last;
+  // Per token the row of StepRequest::image_rows it stands for, -1 for text. Empty: all text.
+  std::span<const int32_t> image_index;
+};
+
+struct StepRequest {
+  std::span<const SequenceStep> sequences;
+  View<const bf16> image_rows;  // [image tokens, dim], may be absent
+  bool draft_taps = false;
+  Observer* observer = nullptr;
+};
+
+// Valid until the next call of the engine.
+struct StepResult {
+  View<const float>
+      logits;             // [rows, vocab]: the wanted rows, sequences and tokens in request order
+  View<const bf16> taps;  // [tokens, targets, dim]; absent unless draft_taps
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const EngineOptions& options() const = 0;
+  // "cpu, avx2, 2 threads"
+  virtual std::string description() const = 0;
+
+  // Errors: all max_sequences are in use.
+  virtual Result<int32_t> open_sequence() = 0;
+  virtual void close_sequence(int32_t sequence) = 0;
+  virtual int64_t length(int32_t sequence) const = 0;
+  // Forgets the tokens from `length` on. Errors: further back than `rollback` (0 always works).
+  virtual Status truncate(int32_t sequence, int64_t length) = 0;
+
+  // Errors (nothing changes): unknown sequence, one named twice, no tokens, a token outside the
+  // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context.
+  virtual Result<StepResult> step(const StepRequest& request) = 0;
+
+  // For Backend::checked: the first operation that departed from the reference, in words; else
+  // empty.
+  virtual std::string first_departure() const { return {}; }
+};
+
+// token_classes: the engram class of every token id. Errors: their number or the class count
+// contradicts the configuration; an ISA this CPU lacks. The checkpoint is kept by the engine.
+Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> checkpoint,
+                                            std::vector<int32_t> token_classes,
+                                            const EngineOptions& options);
+
+}  // namespace cachalot

@@ -1,0 +1,96 @@
+#include "model/attention.h"
+
+#include <cmath>
+
+#include "model/compressor.h"
+#include "model/indexer.h"
+#include "model/queues.h"
+
+namespace cachalot {
+namespace {
+
+// Extends the compressed caches, chooses entries or takes over an earlier layer's choice.
+template <class Q>
+void update_picks(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
+                  View<const bf16> query_latent, const Picks& picks) {
+  const ModelConfig& config = context.config;
+  if (config.is_kv_source(layer)) compress(queue, context, layer, x);
+  if (config.is_index_source(layer)) {
+    select_entries(queue, context, layer, x, query_latent, picks);
+    observe(context.observer, "chosen", layer, picks.chosen);
+  } else {
+    observe(context.observer, "reused_chosen", config.index_source_of(layer), picks.chosen);
+  }
+}
+
+}  // namespace
+
+template <class Q>
+void attention(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
+               const Picks& picks, View<bf16> output) {
+  const ModelConfig& config = context.config;
+  const AttentionWeights& weights = context.weights.layers[static_cast<size_t>(layer)].attention;
+  const StepRows& rows = context.inputs.rows;
+  const int64_t n = context.tokens(), heads = config.n_heads, head_dim = config.head_dim;
+  const int64_t ratio = config.ratio(layer);
+  const View<const float> frequencies = context.constants.frequencies(ratio);
+  Arena& arena = queue.arena();
+  ArenaScope scope(arena);
+
+  const View<bf16> query_latent = arena.allocate<bf16>({n, config.q_lora_rank});
+  linear(queue, LinearArgs{.x = x,
+                           .weight = weights.wq_a,
+                           .norm = weights.q_norm,
+                           .norm_eps = config.norm_eps,
+                           .y = query_latent});
+  View<bf16> q = arena.allocate<bf16>({n, heads * head_dim});
+  linear(queue, LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
+  q.shape = {n, heads, head_dim};
+  const View<bf16> kv = arena.allocate<bf16>({n, head_dim});
+  linear(queue, LinearArgs{.x = x,
+                           .weight = weights.wkv,
+                           .norm = weights.kv_norm,
+                           .norm_eps = config.norm_eps,
+                           .y = kv});
+  const View<uint8_t> window_rows = arena.allocate<uint8_t>({n, window_row_bytes(head_dim)});
+  prepare_query(
+      queue,
+      PrepareQueryArgs{
+          .rows = rows, .frequencies = frequencies, .q = q, .kv = kv, .window_rows = window_rows});
+
+  PagedRows<const uint8_t> latents;
+  if (ratio > 0) {
+    update_picks(queue, context, layer, x, query_latent, picks);
+    const View<uint8_t> own = context.caches.latents(config.kv_source_of(layer));
+    latents = context.paged(View<const uint8_t>(own));
+  }
+  View<bf16> o = arena.allocate<bf16>({n, heads, head_dim});
+  sparse_attention(queue, SparseAttentionArgs{.rows = rows,
+                                              .q = q,
+                                              .window_rows = window_rows,
+                                              .ring = context.caches.window(layer),
+                                              .window = config.window_size,
+                                              .chosen = ratio > 0 ? picks.chosen : View<int32_t>(),
+                                              .latents = latents,
+                                              .sink = weights.sink,
+                                              .frequencies = frequencies,
+                                              .scale = static_cast<float>(
+                                                  std::pow(static_cast<double>(head_dim), -0.5)),
+                                              .o = o});
+  write_window(queue,
+               WriteWindowArgs{
+                   .rows = rows, .window_rows = window_rows, .ring = context.caches.window(layer)});
+
+  o.shape = {n, config.o_groups, heads * head_dim / config.o_groups};
+  View<bf16> low = arena.allocate<bf16>({n, config.o_groups, config.o_lora_rank});
+  grouped_linear(queue, GroupedLinearArgs{.x = o, .weight = weights.wo_a, .y = low});
+  low.shape = {n, config.o_groups * config.o_lora_rank};
+  linear(queue, LinearArgs{.x = low, .weight = weights.wo_b, .y = output});
+}
+
+#define CACHALOT_INSTANTIATE(Q) \
+  template void attention(Q&, const Context&, int64_t, View<const bf16>, const Picks&, View<bf16>);
+CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
+#undef CACHALOT_INSTANTIATE
+
+}  // namespace cachalot

@@ -1,0 +1,60 @@
+#include "model/caches.h"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace cachalot {
+namespace {
+
+// Positions per page: large enough that a page table stays small, small enough that a short
+// sequence does not hold much more than it uses. A multiple of every ratio, so that groups never
+// straddle pages.
+constexpr int64_t kLeastPageTokens = 256;
+
+int64_t page_tokens_for(const ModelConfig& config) {
+  int64_t common = 1;
+  for (int64_t source : config.kv_source_layers) common = std::lcm(common, config.ratio(source));
+  return (kLeastPageTokens + common - 1) / common * common;
+}
+
+}  // namespace
+
+void Caches::Free::operator()(void* memory) const { std::free(memory); }
+
+// calloc takes large blocks straight from the kernel: zero pages that become real when written.
+template <class T>
+View<T> Caches::reserve(Shape shape) {
+  const auto count = static_cast<size_t>(shape.elements());
+  void* memory = std::calloc(count > 0 ? count : 1, sizeof(T));
+  CACHALOT_CHECK(memory, "no memory for a cache of {} bytes", count * sizeof(T));
+  memory_.emplace_back(memory);
+  bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
+  return {static_cast<T*>(memory), shape};
+}
+
+Caches::Caches(const ModelConfig& config, const CacheOptions& options)
+    : options_(options), page_tokens_(page_tokens_for(config)) {
+  pages_per_slot_ = (options.max_context + page_tokens_ - 1) / page_tokens_;
+  pages_ = pages_per_slot_ * options.slots;
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    windows_.push_back(reserve<uint8_t>(
+        {options.slots, config.window_size + options.rollback, window_row_bytes(config.head_dim)}));
+  }
+  for (int64_t layer : config.kv_source_layers) {
+    const int64_t ratio = config.ratio(layer), rows = page_tokens_ / ratio;
+    Source source;
+    source.latents = reserve<uint8_t>({pages_, rows, latent_row_bytes(config.head_dim)});
+    source.index_keys =
+        reserve<uint8_t>({pages_, rows, index_key_row_bytes(config.index_head_dim)});
+    if (ratio > 1) {
+      source.open_rows =
+          reserve<float>({options.slots, ratio - 1 + options.rollback, 2, config.head_dim});
+    }
+    sources_.emplace(layer, source);
+  }
+  token_classes_ = reserve<int32_t>({pages_, page_tokens_, 1});
+}
+
+}  // namespace cachalot

@@ -1,0 +1,136 @@
+#include "model/decoder.h"
+
+#include <string>
+
+#include "model/engram.h"
+#include "model/layer.h"
+#include "model/queues.h"
+
+namespace cachalot {
+namespace {
+
+template <class Q>
+Stream embed_tokens(Q& queue, const Context& context) {
+  const ModelConfig& config = context.config;
+  const int64_t n = context.tokens();
+  const Stream stream{
+      .copies = queue.arena().template allocate<bf16>({n, config.hc_mult, config.dim}),
+      .mix = queue.arena().template allocate<float>({n, config.hc_mult})};
+  embed(queue, EmbedArgs{.ids = context.inputs.ids,
+                         .image_index = context.inputs.image_index,
+                         .image_rows = context.inputs.image_rows,
+                         .table = context.weights.embed,
+                         .stream = stream.copies,
+                         .pre = stream.mix});
+  return stream;
+}
+
+template <class Q>
+Picks allocate_picks(Q& queue, const Context& context) {
+  const ModelConfig& config = context.config;
+  Picks picks;
+  if (config.index_source_layers.empty()) return picks;
+  picks.chosen = queue.arena().template allocate<int32_t>({context.tokens(), config.index_topk});
+  if (config.has_candidates()) {
+    picks.candidates =
+        queue.arena().template allocate<int32_t>({context.tokens(), config.candidate_topk_blocks});
+  }
+  return picks;
+}
+
+// Logits of the wanted rows from the last layer's stream.
+template <class Q>
+void read_out(Q& queue, const Context& context, const Stream& stream, View<float> logits) {
+  const ModelConfig& config = context.config;
+  ArenaScope scope(queue.arena());
+  const View<bf16> x = queue.arena().template allocate<bf16>({context.tokens(), config.dim});
+  hyper_collapse(queue, HyperCollapseArgs{.stream = stream.copies,
+                                          .pre_in = stream.mix,
+                                          .norm = context.weights.norm,
+                                          .norm_eps = config.norm_eps,
+                                          .x = x});
+  head(queue, HeadArgs{.x = x,
+                       .rows = context.inputs.output_rows,
+                       .weight = context.weights.head,
+                       .logits = logits});
+}
+
+int64_t target_index(const ModelConfig& config, int64_t layer) {
+  const auto& targets = config.dspark_target_layer_ids;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] == layer) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+template <class Q>
+StepOutputs forward(Q& queue, const Context& context) {
+  const ModelConfig& config = context.config;
+  Arena& arena = queue.arena();
+  StepOutputs outputs;
+  outputs.logits = arena.allocate<float>({context.shape.outputs, config.vocab_size});
+  if (context.shape.draft_taps) {
+    const auto targets = static_cast<int64_t>(config.dspark_target_layer_ids.size());
+    outputs.taps = arena.allocate<bf16>({context.tokens(), targets, config.dim});
+  }
+  ArenaScope scope(arena);
+
+  queue.label("embed");
+  const Stream stream = embed_tokens(queue, context);
+  View<int64_t> table_rows;
+  if (!config.engram_layer_ids.empty()) table_rows = hash_ngrams(queue, context);
+  const Picks picks = allocate_picks(queue, context);
+
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    queue.label("layer " + std::to_string(layer));
+    if (config.engram_index(layer) >= 0) {
+      observe(context.observer, "engram_in", layer, stream.copies);
+      recall(queue, context, layer, table_rows, stream.copies);
+      observe(context.observer, "engram_out", layer, stream.copies);
+    }
+    observe(context.observer, "stream_in", layer, stream.copies);
+    observe(context.observer, "pre_in", layer, stream.mix);
+    const int64_t target = context.shape.draft_taps ? target_index(config, layer) : -1;
+    if (target >= 0) {
+      draft_tap(queue,
+                DraftTapArgs{.stream = stream.copies, .target = target, .taps = outputs.taps});
+    }
+    block(queue, context, layer, picks, stream);
+    observe(context.observer, "stream_out", layer, stream.copies);
+    observe(context.observer, "pre_out", layer, stream.mix);
+  }
+
+  queue.label("head");
+  if (context.shape.outputs > 0) read_out(queue, context, stream, outputs.logits);
+  observe(context.observer, "logits", -1, outputs.logits);
+  if (context.shape.draft_taps) observe(context.observer, "taps", -1, outputs.taps);
+  return outputs;
+}
+
+size_t plan_workspace(const ModelConfig& config, const ModelWeights& weights,
+                      const ModelConstants& constants, const Caches& caches, int64_t tokens,
+                      int64_t outputs) {
+  meta::Queue queue;
+  const StepShape shape{
+      .tokens = tokens, .outputs = outputs, .draft_taps = !config.dspark_target_layer_ids.empty()};
+  const StepInputs inputs{
+      .rows = {.positions = {nullptr, {tokens}},
+               .slots = {nullptr, {tokens}},
+               .first_rows = {nullptr, {tokens}}},
+      .ids = {nullptr, {tokens}},
+      .image_index = {nullptr, {tokens}},
+      .image_rows = {},
+      .output_rows = {nullptr, {outputs}},
+      .page_table = {nullptr, {caches.options().slots, caches.pages_per_slot()}}};
+  const Context context{config, weights, constants, caches, shape, inputs};
+  forward(queue, context);
+  return queue.arena().peak();
+}
+
+#define CACHALOT_INSTANTIATE(Q) template StepOutputs forward(Q&, const Context&);
+CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
+#undef CACHALOT_INSTANTIATE
+
+}  // namespace cachalot

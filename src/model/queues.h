@@ -1,0 +1,15 @@
+// The queues the model is compiled for. Model templates are instantiated for each of them at the
+// bottom of their own .cpp: CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE_X).
+#pragma once
+
+#include "backend/cpu/queue.h"
+#include "backend/meta/queue.h"
+#include "ops/checked.h"
+#include "ops/queue.h"
+#include "ops/reference/queue.h"
+
+#define CACHALOT_FOR_EACH_QUEUE(X) \
+  X(cpu::Queue)                    \
+  X(reference::Queue)              \
+  X(meta::Queue)                   \
+  X(checked::Queue<cpu::Queue>)

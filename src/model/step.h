@@ -1,0 +1,30 @@
+// One step of the model: which tokens of which sequences. Two kinds of data, two types.
+#pragma once
+
+#include "tensor/cache_rows.h"
+
+namespace cachalot {
+
+// Host integers: all that model code may branch on, and the key of a captured graph.
+struct StepShape {
+  int64_t tokens = 0;
+  int64_t outputs = 0;      // rows whose logits are wanted
+  bool draft_taps = false;  // keep what the draft head needs
+};
+
+// Arrays at fixed addresses, unreadable to model code.
+struct StepInputs {
+  StepRows rows;
+  View<const int32_t> ids;          // [tokens]
+  View<const int32_t> image_index;  // [tokens] row of image_rows, -1 for text
+  View<const bf16> image_rows;      // [image tokens, dim], may be absent
+  View<const int32_t> output_rows;  // [outputs]
+  View<const int32_t> page_table;   // [slots, pages per slot]
+};
+
+struct StepOutputs {
+  View<float> logits;  // [outputs, vocab]
+  View<bf16> taps;     // [tokens, targets, dim]; absent unless draft_taps
+};
+
+}  // namespace cachalot
