@@ -1,0 +1,112 @@
+#include "base/cpu_info.h"
+
+#include <cpuid.h>
+#include <sched.h>
+
+#include "base/environment.h"
+
+namespace cachalot {
+namespace {
+
+struct Registers {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+Registers cpuid(unsigned leaf, unsigned subleaf) {
+  Registers r;
+  if (!__get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d)) return {};
+  return r;
+}
+
+bool bit(unsigned word, int index) { return (word >> index) & 1u; }
+
+// The register state the operating system saves on a context switch (XCR0).
+unsigned saved_state() {
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+Isa detect() {
+  const Registers basic = cpuid(1, 0);
+  const Registers extended = cpuid(7, 0);
+  constexpr int kXsaveEnabled = 27, kFma = 12, kF16c = 29, kAvx = 28;
+  if (!bit(basic.c, kXsaveEnabled)) return Isa::generic;
+  const unsigned state = saved_state();
+
+  constexpr unsigned kYmmState = 0x6, kZmmState = 0xE6;
+  const bool avx2 = (state & kYmmState) == kYmmState && bit(basic.c, kAvx) && bit(basic.c, kFma) &&
+                    bit(basic.c, kF16c) && bit(extended.b, 5);
+  if (!avx2) return Isa::generic;
+
+  constexpr int kF = 16, kDq = 17, kBw = 30, kVl = 31;
+  const bool avx512 = (state & kZmmState) == kZmmState && bit(extended.b, kF) &&
+                      bit(extended.b, kDq) && bit(extended.b, kBw) && bit(extended.b, kVl);
+  if (!avx512) return Isa::avx2;
+
+  constexpr int kBf16 = 5;
+  return bit(cpuid(7, 1).a, kBf16) ? Isa::avx512_bf16 : Isa::avx512;
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::generic:
+      return "generic";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512_bf16:
+      return "avx512_bf16";
+  }
+  return "unknown";
+}
+
+std::optional<Isa> isa_named(std::string_view name) {
+  for (Isa isa : kAllIsas) {
+    if (name_of(isa) == name) return isa;
+  }
+  return std::nullopt;
+}
+
+Isa best_isa() {
+  static const Isa best = detect();
+  return best;
+}
+
+Result<Isa> choose_isa(std::string_view name) {
+  const std::optional<Isa> isa = isa_named(name);
+  if (!isa) {
+    return fail(
+        "CACHALOT_CPU_ISA: expected generic, avx2, avx512 or avx512_bf16, found \"{}\"; this "
+        "machine runs up to {}",
+        name, name_of(best_isa()));
+  }
+  if (!supports(*isa)) {
+    return fail("CACHALOT_CPU_ISA: this machine runs up to {}, found \"{}\"; unset it or lower it",
+                name_of(best_isa()), name);
+  }
+  return *isa;
+}
+
+Result<Isa> isa_from_environment() {
+  if (const auto name = environment::cpu_isa()) return choose_isa(*name);
+  return best_isa();
+}
+
+std::vector<int> available_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    }
+  }
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
+
+}  // namespace cachalot

@@ -1,0 +1,35 @@
+// Which vector instructions the processor and the operating system offer, and which CPUs this
+// process may use.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace cachalot {
+
+// In ascending order: a CPU that has one has those before it. avx2 means AVX2 + FMA + F16C, avx512
+// means F + BW + DQ + VL.
+enum class Isa { generic, avx2, avx512, avx512_bf16 };
+
+inline constexpr Isa kAllIsas[] = {Isa::generic, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+
+// "generic", "avx2", "avx512", "avx512_bf16"
+std::string_view name_of(Isa isa);
+std::optional<Isa> isa_named(std::string_view name);
+
+// The best this machine runs.
+Isa best_isa();
+inline bool supports(Isa isa) { return isa <= best_isa(); }
+
+// The named one, or an error that says which names exist and what the machine runs.
+Result<Isa> choose_isa(std::string_view name);
+// choose_isa(CACHALOT_CPU_ISA) where that is set, else best_isa().
+Result<Isa> isa_from_environment();
+
+// Numbers of the CPUs the affinity mask allows, ascending; never empty.
+std::vector<int> available_cpus();
+
+}  // namespace cachalot

@@ -1,0 +1,19 @@
+// Every environment variable the program reads, and the only place that reads one.
+#pragma once
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace cachalot::environment {
+
+inline std::optional<std::string> value(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return std::nullopt;
+  return text;
+}
+
+// CACHALOT_CPU_ISA: forces an instruction set (base/cpu_info.h).
+inline std::optional<std::string> cpu_isa() { return value("CACHALOT_CPU_ISA"); }
+
+}  // namespace cachalot::environment

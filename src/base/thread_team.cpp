@@ -1,0 +1,100 @@
+#include "base/thread_team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/check.h"
+#include "base/cpu_info.h"
+
+namespace cachalot {
+namespace {
+
+// A pause takes 40 to 140 cycles: at most about 50 us before a waiter sleeps.
+constexpr int kSpins = 2000;
+
+int spins_for(int threads) {
+  // With more threads than CPUs the one waited for may need this CPU.
+  return threads <= static_cast<int>(available_cpus().size()) ? kSpins : 0;
+}
+
+int team_size(int threads) {
+  CACHALOT_CHECK(threads >= 0, "{} threads", threads);
+  return threads > 0 ? threads : static_cast<int>(available_cpus().size());
+}
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+void wait_while(const std::atomic<uint32_t>& word, uint32_t value, int spins) {
+  for (int i = 0; i < spins; ++i) {
+    if (word.load(std::memory_order_acquire) != value) return;
+    pause();
+  }
+  word.wait(value, std::memory_order_acquire);
+}
+
+void pin_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  // Speed only: a failure (the CPU was taken away meanwhile) leaves the thread where it is.
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+}  // namespace
+
+void TeamBarrier::wait() {
+  const uint32_t phase = phase_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == members_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_release);
+    phase_.notify_all();
+    return;
+  }
+  wait_while(phase_, phase, spins_);
+}
+
+ThreadTeam::ThreadTeam(int threads)
+    : size_(team_size(threads)), spins_(spins_for(size_)), barrier_(size_, spins_) {
+  const std::vector<int> cpus = available_cpus();
+  const bool pinned = size_ <= static_cast<int>(cpus.size());
+  for (int i = 1; i < size_; ++i) {
+    workers_.emplace_back(&ThreadTeam::work, this, i, pinned ? cpus[i] : -1);
+  }
+}
+
+ThreadTeam::~ThreadTeam() {
+  job_ = nullptr;
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadTeam::run_job(Job job, void* function) {
+  CACHALOT_CHECK(!running_.exchange(true, std::memory_order_acquire), "nested ThreadTeam::run");
+  if (size_ > 1) {
+    job_ = job;
+    function_ = function;
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+  }
+  job(function, TeamMember(0, size_, &barrier_));
+  if (size_ > 1) barrier_.wait();
+  running_.store(false, std::memory_order_release);
+}
+
+void ThreadTeam::work(int index, int cpu) {
+  if (cpu >= 0) pin_to(cpu);
+  for (uint32_t epoch = 0;; ++epoch) {
+    wait_while(epoch_, epoch, spins_);
+    const Job job = job_;
+    if (!job) return;
+    job(function_, TeamMember(index, size_, &barrier_));
+    barrier_.wait();
+  }
+}
+
+}  // namespace cachalot
