@@ -1,0 +1,32 @@
+// The host arrays of a step, filled from a request; allocated once.
+#pragma once
+
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/sequences.h"
+#include "model/step.h"
+
+namespace cachalot {
+
+class StepBatch {
+ public:
+  explicit StepBatch(int64_t max_tokens);
+
+  // Sequences have not been extended yet. The request has been checked.
+  void fill(const StepRequest& request, const Sequences& sequences);
+
+  const StepShape& shape() const { return shape_; }
+  StepInputs inputs(const Sequences& sequences) const;
+
+ private:
+  StepShape shape_;
+  View<const bf16> image_rows_;
+  std::vector<int32_t> ids_, positions_, slots_, first_rows_, image_index_, output_rows_;
+};
+
+// What is wrong with a request, before anything changes.
+Status check_request(const StepRequest& request, const Sequences& sequences,
+                     const EngineOptions& options, const ModelConfig& config);
+
+}  // namespace cachalot

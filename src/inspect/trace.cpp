@@ -1,0 +1,183 @@
+#include "inspect/trace.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/number_formats.h"
+
+namespace cachalot {
+namespace {
+
+// Records what the model shows and, when forcing, overwrites the inputs with the golden's.
+class TraceObserver final : public Observer {
+ public:
+  TraceObserver(const TensorMap& golden, bool forced) : golden_(golden), forced_(forced) {}
+
+  void start_chunk(int64_t first_token) { first_token_ = first_token; }
+  TensorMap take() { return std::move(recorded_); }
+
+  void visit(std::string_view point, int64_t layer, ObservedTensor tensor) override {
+    if (point == "engram_in") {
+      if (layer > 0) force(fmt::format("layers.{}.stream_out", layer - 1), tensor);
+      return;
+    }
+    if (point == "reused_chosen") {
+      force(fmt::format("layers.{}.chosen", layer), tensor);
+      return;
+    }
+    const std::string name =
+        layer < 0 ? std::string(point) : fmt::format("layers.{}.{}", layer, point);
+    if (point == "stream_in" || point == "pre_in") force(name, tensor);
+    record(name, tensor);
+  }
+
+ private:
+  void force(const std::string& name, const ObservedTensor& tensor) {
+    const auto found = golden_.find(name);
+    if (!forced_ || found == golden_.end()) return;
+    const TraceTensor& source = found->second;
+    const int64_t rows = tensor.shape[0];
+    const int64_t values = rows == 0 ? 0 : tensor.shape.elements();
+    const std::byte* from = source.bytes.data() + first_token_ * source.row_bytes();
+    CACHALOT_CHECK(values * size_of(source.dtype) == rows * source.row_bytes(), "{}", name);
+    if (tensor.dtype == DType::bf16) {
+      const auto* floats = reinterpret_cast<const float*>(from);
+      auto* out = static_cast<bf16*>(tensor.data);
+      for (int64_t i = 0; i < values; ++i) out[i] = to_bf16(floats[i]);
+    } else {
+      std::memcpy(tensor.data, from, static_cast<size_t>(values * size_of(source.dtype)));
+    }
+  }
+
+  void record(const std::string& name, const ObservedTensor& tensor) {
+    TraceTensor& out = recorded_[name];
+    out.dtype = tensor.dtype == DType::bf16 ? DType::f32 : tensor.dtype;
+    if (out.shape.empty()) {
+      for (int i = 0; i < tensor.shape.rank(); ++i) out.shape.push_back(tensor.shape[i]);
+      out.shape[0] = 0;
+      if (name == "taps") out.shape = {0, tensor.shape[1] * tensor.shape[2]};
+    }
+    out.shape[0] += tensor.shape[0];
+    const int64_t values = tensor.shape.elements();
+    const size_t at = out.bytes.size();
+    out.bytes.resize(at + static_cast<size_t>(values * size_of(out.dtype)));
+    if (tensor.dtype == DType::bf16) {
+      const auto* from = static_cast<const bf16*>(tensor.data);
+      auto* to = reinterpret_cast<float*>(out.bytes.data() + at);
+      for (int64_t i = 0; i < values; ++i) to[i] = to_float(from[i]);
+    } else {
+      std::memcpy(out.bytes.data() + at, tensor.data, out.bytes.size() - at);
+    }
+  }
+
+  const TensorMap& golden_;
+  bool forced_;
+  int64_t first_token_ = 0;
+  TensorMap recorded_;
+};
+
+Result<const TraceTensor*> find(const TensorMap& map, const std::string& name, DType dtype) {
+  const auto found = map.find(name);
+  if (found == map.end()) return fail("the golden file has no tensor \"{}\"", name);
+  if (found->second.dtype != dtype) {
+    return fail("golden tensor \"{}\": expected {}, found {}", name, name_of(dtype),
+                name_of(found->second.dtype));
+  }
+  return &found->second;
+}
+
+std::span<const float> floats_of(const TraceTensor& tensor) {
+  return {reinterpret_cast<const float*>(tensor.bytes.data()), tensor.bytes.size() / 4};
+}
+
+std::span<const int32_t> integers_of(const TraceTensor& tensor) {
+  return {reinterpret_cast<const int32_t*>(tensor.bytes.data()), tensor.bytes.size() / 4};
+}
+
+// The embeddings of the golden's image span, and which token takes which.
+struct ImageSpan {
+  std::vector<bf16> rows;  // [span, dim]
+  std::vector<int32_t> index;
+};
+
+// Start, then per grid row its features and a newline, then end (spec: vision).
+Result<ImageSpan> image_span(const Checkpoint& checkpoint, const TensorMap& golden, size_t tokens) {
+  ImageSpan span;
+  span.index.assign(tokens, -1);
+  if (golden.find("image.mask") == golden.end()) return span;
+  CACHALOT_TRY(const TraceTensor* mask, find(golden, "image.mask", DType::i32));
+  CACHALOT_TRY(const TraceTensor* features, find(golden, "image.features", DType::f32));
+  CACHALOT_TRY(const TraceTensor* grid, find(golden, "image.grid", DType::i32));
+  const ModelConfig& config = checkpoint.config();
+  const int64_t cell = config.vision_downsample_ratio;
+  const auto grid_columns = (integers_of(*grid)[1] + cell - 1) / cell;
+  const auto append = [&](const std::string& name) {
+    const auto* values = reinterpret_cast<const bf16*>(checkpoint.find(name)->bytes.data());
+    span.rows.insert(span.rows.end(), values, values + config.dim);
+  };
+  append("image_start");
+  const auto values = floats_of(*features);
+  for (int64_t cell_index = 0; cell_index < features->shape[0]; ++cell_index) {
+    for (int64_t d = 0; d < config.dim; ++d) {
+      span.rows.push_back(to_bf16(values[static_cast<size_t>(cell_index * config.dim + d)]));
+    }
+    if ((cell_index + 1) % grid_columns == 0) append("image_newline");
+  }
+  append("image_end");
+  int32_t next = 0;
+  for (size_t t = 0; t < tokens; ++t) {
+    if (integers_of(*mask)[t]) span.index[t] = next++;
+  }
+  if (static_cast<int64_t>(span.rows.size()) != next * config.dim) {
+    return fail("the golden's image span has {} positions, its features and marks make {}", next,
+                static_cast<int64_t>(span.rows.size()) / config.dim);
+  }
+  return span;
+}
+
+}  // namespace
+
+int64_t TraceTensor::row_bytes() const {
+  int64_t bytes = size_of(dtype);
+  for (size_t i = 1; i < shape.size(); ++i) bytes *= shape[i];
+  return bytes;
+}
+
+Result<TensorMap> record_trace(Engine& engine, const Checkpoint& checkpoint,
+                               const TensorMap& golden, const TraceOptions& options) {
+  CACHALOT_TRY(const TraceTensor* token_tensor, find(golden, "tokens", DType::i32));
+  const std::span<const int32_t> tokens = integers_of(*token_tensor);
+  CACHALOT_TRY(const ImageSpan span, image_span(checkpoint, golden, tokens.size()));
+  const int64_t dim = engine.config().dim;
+  const View<const bf16> image_rows =
+      span.rows.empty()
+          ? View<const bf16>()
+          : View<const bf16>(span.rows.data(), {static_cast<int64_t>(span.rows.size()) / dim, dim});
+
+  TraceObserver observer(golden, options.forced);
+  CACHALOT_TRY(const int32_t sequence, engine.open_sequence());
+  const size_t chunk = options.chunk > 0 ? static_cast<size_t>(options.chunk) : tokens.size();
+  for (size_t first = 0; first < tokens.size(); first += chunk) {
+    const size_t count = std::min(chunk, tokens.size() - first);
+    observer.start_chunk(static_cast<int64_t>(first));
+    const SequenceStep step{.sequence = sequence,
+                            .tokens = tokens.subspan(first, count),
+                            .logits = LogitsOf::all,
+                            .image_index = std::span(span.index).subspan(first, count)};
+    const auto result = engine.step({.sequences = {&step, 1},
+                                     .image_rows = image_rows,
+                                     .draft_taps = !engine.config().dspark_target_layer_ids.empty(),
+                                     .observer = &observer});
+    if (!result) {
+      engine.close_sequence(sequence);
+      return fail(result.error());
+    }
+  }
+  engine.close_sequence(sequence);
+  TensorMap recorded = observer.take();
+  recorded.emplace("tokens", *token_tensor);
+  return recorded;
+}
+
+}  // namespace cachalot
