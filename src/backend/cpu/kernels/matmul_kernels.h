@@ -1,0 +1,75 @@
+// The matrix kernels: y = x . weight^T for weights read packed, compiled once per instruction set.
+//
+// One order of additions for every number of tokens: lane k mod lanes of one accumulator per output
+// takes fma(w * scale, x, acc) for ascending k, then a fixed horizontal sum. Only the outputs are
+// divided (among threads, in blocks of kOutputBlock), so results depend neither on the number of
+// threads nor on which tokens are computed together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/cpu_info.h"
+#include "base/number_formats.h"
+
+namespace cachalot::cpu {
+
+// Outputs (weight rows) per unit of work; a divisor of the 32 rows of a scale tile.
+inline constexpr int64_t kOutputBlock = 16;
+
+// A packed weight: E4M3 or E2M1 codes or BF16 values, any alignment.
+struct PackedWeight {
+  enum class Format { bf16, fp8, fp4 };
+  Format format = Format::bf16;
+  int64_t rows = 0;
+  int64_t columns = 0;                  // a multiple of 32
+  const uint8_t* data = nullptr;        // [rows, row_bytes()]
+  const float* tile_scales = nullptr;   // fp8: [rows / 32, columns / 32], rounded up
+  const uint8_t* row_scales = nullptr;  // fp4: [rows, columns / 32] E8M0
+
+  int64_t row_bytes() const {
+    return format == Format::bf16 ? columns * 2 : format == Format::fp8 ? columns : columns / 2;
+  }
+};
+
+// Outputs first_row .. last_row - 1 of every token. y[t * y_stride + row]; exactly one of y (BF16,
+// rounded to nearest even) and y_f32 is given.
+struct Product {
+  PackedWeight weight;
+  int64_t first_row = 0;  // a multiple of kOutputBlock
+  int64_t last_row = 0;
+  const void* const* x = nullptr;  // [tokens] prepared activations of `columns` values each
+  int64_t tokens = 0;
+  bf16* y = nullptr;
+  float* y_f32 = nullptr;
+  int64_t y_stride = 0;
+};
+
+struct MatmulKernels {
+  // Prepared activations: what multiply() reads, activation_bytes() per row.
+  int64_t (*activation_bytes)(int64_t columns);
+  // Quantized to E4M3 with a power of two per 32 (spec: model, 2.2), for fp8 and fp4 weights.
+  void (*quantize)(const bf16* x, int64_t columns, void* prepared);
+  // As they are, for a weight of that format.
+  void (*keep)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
+
+  // Bytes of scratch (aligned to 64) one call of multiply() needs for any number of tokens.
+  int64_t scratch_bytes;
+  void (*multiply)(const Product& product, void* scratch);
+
+  // h[i] = RNE_BF16(weight * silu(g) * u) after the clamps (contract: moe_experts).
+  void (*gated)(const bf16* g, const bf16* u, int64_t n, float limit, float weight, bf16* h);
+  // y[i] = RNE_BF16((sum of rows[r][i], r ascending, FP32) + shared[i]).
+  void (*sum_experts)(const bf16* const* rows, int64_t count, const bf16* shared, int64_t n,
+                      bf16* y);
+};
+
+const MatmulKernels& matmul_kernels_for(Isa isa);
+
+// One per file of this directory.
+extern const MatmulKernels kGenericMatmulKernels;
+extern const MatmulKernels kAvx2MatmulKernels;
+extern const MatmulKernels kAvx512MatmulKernels;
+extern const MatmulKernels kAvx512Bf16MatmulKernels;
+
+}  // namespace cachalot::cpu
