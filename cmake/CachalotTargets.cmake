@@ -16,6 +16,10 @@ if(CACHALOT_SANITIZE)
     -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(cachalot_options INTERFACE -fsanitize=address,undefined)
 endif()
+if(CACHALOT_BUILD_FUZZ)
+  target_compile_options(cachalot_options INTERFACE
+    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
+endif()
 
 if(CACHALOT_BUILD_TESTS)
   find_package(GTest REQUIRED)
