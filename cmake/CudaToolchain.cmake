@@ -5,7 +5,7 @@ check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "CACHALOT_CUDA=ON needs nvcc (CUDA 12 or later): put it in PATH or set CUDACXX")
 endif()
-set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 enable_language(CUDA)
 message(STATUS "nvcc ${CMAKE_CUDA_COMPILER_VERSION} compiles for ${CMAKE_CUDA_ARCHITECTURES}; "
