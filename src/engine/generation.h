@@ -1,0 +1,82 @@
+// One answer after another on one sequence of an engine: prefill, then token by token.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "engine/sampler.h"
+
+namespace cachalot {
+
+enum class FinishReason {
+  stop,       // an end token, or on_token asked to end
+  length,     // max_tokens, or the context is full
+  cancelled,  // `cancelled` returned true
+};
+std::string_view finish_reason_name(FinishReason reason);
+
+struct GenerationParameters {
+  SamplingParameters sampling;
+  int64_t max_tokens = 0;  // 0: until the context is full
+  std::vector<int32_t> end_tokens;
+  uint32_t choice = 0;  // number of the answer to this prompt, for the random numbers
+};
+
+// Absent functions are not called.
+struct GenerationCallbacks {
+  std::function<void(int64_t done, int64_t total)> on_prefill =
+      {};                                            // tokens of the prompt, per step
+  std::function<bool(int32_t token)> on_token = {};  // not for end tokens; false ends the answer
+  std::function<bool()> cancelled = {};              // asked before every step
+};
+
+struct GenerationResult {
+  std::vector<int32_t> ids;  // with the end token, if one was drawn
+  FinishReason finish = FinishReason::stop;
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;  // of the prompt, still in the caches from the answer before
+  double prefill_seconds = 0;
+  double decode_seconds = 0;  // from the first drawn token to the last
+};
+
+// Owns one sequence. If a prompt begins with the tokens the sequence holds, only the others are
+// computed; the answer is the same as from nothing.
+class Generator {
+ public:
+  // `engine` outlives the generator. Errors: see Engine::open_sequence.
+  static Result<Generator> open(Engine& engine);
+
+  Generator(Generator&& other) noexcept;
+  Generator& operator=(Generator&&) = delete;
+  ~Generator();
+
+  // `parameters.sampling` have been validated. Errors: an empty prompt, one that fills the context,
+  // a token outside the vocabulary, unusable logits. The sequence stays usable.
+  Result<GenerationResult> generate(std::span<const int32_t> prompt,
+                                    const GenerationParameters& parameters,
+                                    const GenerationCallbacks& callbacks = {});
+
+ private:
+  Generator(Engine& engine, int32_t sequence) : engine_(&engine), sequence_(sequence) {}
+
+  int64_t context_length() const;
+  Status check_prompt(std::span<const int32_t> prompt) const;
+  Result<int64_t> keep_common_prefix(std::span<const int32_t> prompt);
+  Result<std::span<const float>> append(std::span<const int32_t> tokens, LogitsOf logits);
+  Result<std::span<const float>> prefill(std::span<const int32_t> prompt, int64_t done,
+                                         const GenerationCallbacks& callbacks);
+  Status decode(std::span<const float> logits, int64_t prompt_tokens,
+                const GenerationParameters& parameters, const GenerationCallbacks& callbacks,
+                Sampler& sampler, GenerationResult& result);
+
+  Engine* engine_;  // nullptr: moved from
+  int32_t sequence_;
+  std::vector<int32_t> held_;  // the tokens of the sequence
+};
+
+}  // namespace cachalot

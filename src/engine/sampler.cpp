@@ -1,0 +1,223 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "engine/random.h"
+
+namespace cachalot {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kSmallestLogWeight = -44.36;  // ln 2^-64
+
+Status check_range(const char* field, double value, double least, double most) {
+  if (value >= least && value <= most) return {};
+  return fail("{}: expected a number from {} to {}, found {}", field, least, most, value);
+}
+
+struct RowScan {
+  float best = -kInfinity;
+  int32_t id = -1;  // of the first token with the best logit
+};
+
+// Two branch-free passes, which the compiler vectorises, and a search for the winner.
+Result<RowScan> scan(std::span<const float> logits) {
+  uint32_t unusable = 0;
+  float best = -kInfinity;
+  for (const float logit : logits) {
+    unusable |= static_cast<uint32_t>(!(logit < kInfinity));
+    best = logit > best ? logit : best;
+  }
+  if (unusable) {
+    const auto bad = std::find_if(logits.begin(), logits.end(),
+                                  [](float logit) { return !(logit < kInfinity); });
+    return fail(
+        "the logit of token {} is {}: expected finite numbers, or -inf for masked tokens; "
+        "the weights are damaged or a computation overflowed",
+        bad - logits.begin(), *bad);
+  }
+  if (best == -kInfinity)
+    return fail("every token is masked: all {} logits are -inf", logits.size());
+  const auto first = std::find(logits.begin(), logits.end(), best);
+  return RowScan{best, static_cast<int32_t>(first - logits.begin())};
+}
+
+// The candidates' order without sorting them: a histogram over the logits, best first. A cut by
+// number or by weight falls into one bin, and only that bin's members need to be ordered.
+class RankHistogram {
+ public:
+  static constexpr int kBins = 2048;
+
+  RankHistogram(float best, float worst)
+      : best_(best), scale_(best > worst ? (kBins - 1) / (double{best} - worst) : 0) {}
+
+  int bin(float logit) const { return static_cast<int>((double{best_} - logit) * scale_); }
+  void add(float logit, double amount) { amounts_[bin(logit)] += amount; }
+
+  // The first bin at whose end the amounts reach `goal`, and the amount before it.
+  std::pair<int, double> reach(double goal) const {
+    double before = 0;
+    for (int bin = 0; bin < kBins; ++bin) {
+      if (before + amounts_[bin] >= goal) return {bin, before};
+      before += amounts_[bin];
+    }
+    return {kBins - 1, before - amounts_[kBins - 1]};  // rounding left the sum below the goal
+  }
+
+ private:
+  float best_;
+  double scale_;
+  std::vector<double> amounts_ = std::vector<double>(kBins);
+};
+
+}  // namespace
+
+Status validate(const SamplingParameters& parameters, int64_t vocab_size) {
+  CACHALOT_OK(check_range("temperature", parameters.temperature, 0, 2));
+  CACHALOT_OK(check_range("top_p", parameters.top_p, 0, 1));
+  CACHALOT_OK(check_range("min_p", parameters.min_p, 0, 1));
+  CACHALOT_OK(check_range("presence_penalty", parameters.presence_penalty, -2, 2));
+  CACHALOT_OK(check_range("frequency_penalty", parameters.frequency_penalty, -2, 2));
+  if (!(parameters.repetition_penalty > 0 && parameters.repetition_penalty <= 10))
+    return fail("repetition_penalty: expected a number above 0 and up to 10, found {}",
+                parameters.repetition_penalty);
+  if (parameters.top_k < 0)
+    return fail("top_k: expected 0 (all tokens) or a positive number, found {}", parameters.top_k);
+  for (const auto& [token, bias] : parameters.logit_bias) {
+    if (token < 0 || token >= vocab_size)
+      return fail("logit_bias: expected token ids from 0 to {}, found {}", vocab_size - 1, token);
+    CACHALOT_OK(check_range(fmt::format("logit_bias of token {}", token).c_str(), bias, -100, 100));
+  }
+  return {};
+}
+
+Sampler::Sampler(SamplingParameters parameters, std::span<const int32_t> prompt, uint32_t choice)
+    : parameters_(std::move(parameters)),
+      choice_(choice),
+      penalties_(parameters_.repetition_penalty != 1 || parameters_.presence_penalty != 0 ||
+                 parameters_.frequency_penalty != 0) {
+  if (penalties_)
+    for (const int32_t token : prompt) seen_.try_emplace(token, 0);
+}
+
+void Sampler::accept(int32_t token) {
+  if (penalties_) ++seen_[token];
+}
+
+Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position) {
+  logits = adjust(logits);
+  CACHALOT_TRY(const RowScan row, scan(logits));
+  if (parameters_.greedy()) return row.id;
+  gather(logits, row.best);
+  if (parameters_.top_k > 0) keep_top_k();
+  for (Candidate& candidate : candidates_)
+    candidate.weight = std::exp(
+        static_cast<float>((double{candidate.logit} - row.best) / parameters_.temperature));
+  if (parameters_.top_p < 1) keep_top_p();
+  if (parameters_.min_p > 0) keep_min_p();
+  return draw(position);
+}
+
+// Bias and penalties touch few tokens; without any the row is used in place.
+std::span<const float> Sampler::adjust(std::span<const float> logits) {
+  if (parameters_.logit_bias.empty() && seen_.empty()) return logits;
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const auto& [token, bias] : parameters_.logit_bias)
+    adjusted_[token] += static_cast<float>(bias);
+  for (const auto& [token, times] : seen_) {
+    double logit = adjusted_[token];
+    logit =
+        logit > 0 ? logit / parameters_.repetition_penalty : logit * parameters_.repetition_penalty;
+    if (times > 0)
+      logit -=
+          parameters_.presence_penalty + static_cast<double>(times) * parameters_.frequency_penalty;
+    adjusted_[token] = static_cast<float>(logit);
+  }
+  return adjusted_;
+}
+
+void Sampler::gather(std::span<const float> logits, float best) {
+  const double least = best + kSmallestLogWeight * parameters_.temperature;
+  const float threshold = std::max(static_cast<float>(least), std::numeric_limits<float>::lowest());
+  candidates_.resize(logits.size() +
+                     1);  // the slot behind the last is written before it is decided
+  size_t count = 0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    candidates_[count] = {logits[id], static_cast<int32_t>(id), 0};
+    count += logits[id] >= threshold;
+  }
+  candidates_.resize(count);
+}
+
+void Sampler::keep_up_to(const Candidate& last) {
+  std::erase_if(candidates_, [last](const Candidate& c) { return ranks_before(last, c); });
+}
+
+void Sampler::keep_top_k() {
+  const auto k = static_cast<size_t>(parameters_.top_k);
+  if (k >= candidates_.size()) return;
+  const auto [worst, best] =
+      std::minmax_element(candidates_.begin(), candidates_.end(),
+                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+  RankHistogram histogram(best->logit, worst->logit);
+  for (const Candidate& candidate : candidates_) histogram.add(candidate.logit, 1);
+  const auto [bin, before] = histogram.reach(static_cast<double>(k));
+  selection_.clear();
+  for (const Candidate& candidate : candidates_)
+    if (histogram.bin(candidate.logit) == bin) selection_.push_back(candidate);
+  const auto last =
+      selection_.begin() + static_cast<ptrdiff_t>(k - static_cast<size_t>(before) - 1);
+  std::nth_element(selection_.begin(), last, selection_.end(), ranks_before);
+  keep_up_to(*last);
+}
+
+void Sampler::keep_top_p() {
+  const double goal = parameters_.top_p * total_weight();
+  const auto [worst, best] =
+      std::minmax_element(candidates_.begin(), candidates_.end(),
+                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+  RankHistogram histogram(best->logit, worst->logit);
+  for (const Candidate& candidate : candidates_) histogram.add(candidate.logit, candidate.weight);
+  auto [bin, sum] = histogram.reach(goal);
+  selection_.clear();
+  for (const Candidate& candidate : candidates_)
+    if (histogram.bin(candidate.logit) == bin) selection_.push_back(candidate);
+  if (selection_.empty()) return;  // the last bin, past all candidates: everything stays
+  std::sort(selection_.begin(), selection_.end(), ranks_before);
+  auto last = selection_.begin();
+  for (sum += last->weight; sum < goal && last + 1 != selection_.end(); sum += last->weight) ++last;
+  keep_up_to(*last);
+}
+
+void Sampler::keep_min_p() {
+  std::erase_if(candidates_,
+                [least = parameters_.min_p](const Candidate& c) { return c.weight < least; });
+}
+
+double Sampler::total_weight() const {
+  double total = 0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+  return total;
+}
+
+// The inverse of the cumulative distribution, in the order of ids.
+int32_t Sampler::draw(int64_t position) const {
+  const double random = uniform_random(parameters_.seed, choice_, static_cast<uint64_t>(position));
+  const double goal = random * total_weight();
+  double sum = 0;
+  const Candidate* possible = nullptr;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.weight == 0) continue;
+    possible = &candidate;
+    sum += candidate.weight;
+    if (sum > goal) break;
+  }
+  CACHALOT_CHECK(possible != nullptr, "the best token has weight 1");
+  return possible->id;
+}
+
+}  // namespace cachalot

@@ -1,0 +1,84 @@
+// Logits -> the next token.
+//
+// In this order: logit bias; repetition penalty over the tokens of prompt and output; presence and
+// frequency penalty over those of the output; temperature; top-k; top-p; min-p; then one draw.
+// Ranks go by logit, ties to the lower id. A token with logit -inf is masked: its probability is 0.
+//
+// At the edges:
+//   temperature <= 1e-5  greedy: the best logit after bias and penalties, nothing is drawn
+//   top_k 1, top_p 0     only the best token is left: greedy as well
+//   min_p 1              the best token and those exactly as probable are left
+//   weights below 2^-64 of the best token's count as 0: no draw of 53 bits can tell them from it
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace cachalot {
+
+inline constexpr double kGreedyTemperature = 1e-5;
+
+struct SamplingParameters {
+  double temperature = 1;  // 0 .. 2
+  int64_t top_k = 0;       // keep the k best tokens; 0: all
+  double top_p = 1;        // 0 .. 1: the fewest best tokens that together reach this probability
+  double min_p = 0;        // 0 .. 1: at least this share of the best token's probability
+  double repetition_penalty = 1;  // 0 < r <= 10: divides positive logits, multiplies negative ones
+  double presence_penalty = 0;    // -2 .. 2: subtracted once
+  double frequency_penalty = 0;   // -2 .. 2: subtracted per occurrence
+  std::vector<std::pair<int32_t, double>> logit_bias = {};  // token, -100 .. 100: added
+  uint64_t seed = 0;
+
+  bool greedy() const { return temperature <= kGreedyTemperature || top_k == 1 || top_p == 0; }
+};
+
+// Errors name the field, the range and the value found.
+Status validate(const SamplingParameters& parameters, int64_t vocab_size);
+
+// Draws the tokens of one answer.
+class Sampler {
+ public:
+  // `parameters` have been validated. `choice` numbers the answers to one prompt.
+  Sampler(SamplingParameters parameters, std::span<const int32_t> prompt, uint32_t choice = 0);
+
+  // logits: [vocab]; `position`: the number of tokens before the one to draw. Errors: a row that
+  // means nothing (NaN or +inf in it, or every token masked); it ends this request only.
+  Result<int32_t> sample(std::span<const float> logits, int64_t position);
+
+  // The token belongs to the output from now on.
+  void accept(int32_t token);
+
+ private:
+  struct Candidate {
+    float logit;
+    int32_t id;
+    double weight;  // exp((logit - best) / temperature)
+  };
+  static bool ranks_before(const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  }
+
+  std::span<const float> adjust(std::span<const float> logits);
+  void gather(std::span<const float> logits, float best);
+  void keep_top_k();
+  void keep_top_p();
+  void keep_min_p();
+  int32_t draw(int64_t position) const;
+  void keep_up_to(const Candidate& last);
+  double total_weight() const;
+
+  SamplingParameters parameters_;
+  uint32_t choice_;
+  bool penalties_;
+  std::unordered_map<int32_t, int64_t> seen_;  // token of prompt or output -> times in the output
+  std::vector<float> adjusted_;                // [vocab]
+  std::vector<Candidate> candidates_;          // ascending ids
+  std::vector<Candidate> selection_;
+};
+
+}  // namespace cachalot
