@@ -1,0 +1,38 @@
+// What the row kernels add to simd.h: rows whose length is no multiple of the vector.
+
+// One full vector, or the first `count` lanes with zeros behind them.
+template <class V, class T>
+CACHALOT_INLINE V load_lanes(const T* from, int64_t count) {
+  V out{};
+  if (count == kLanes) {
+    __builtin_memcpy(&out, from, sizeof out);
+  } else {
+    __builtin_memcpy(&out, from, static_cast<size_t>(count) * sizeof(T));
+  }
+  return out;
+}
+template <class V, class T>
+CACHALOT_INLINE void store_lanes(T* to, V value, int64_t count) {
+  if (count == kLanes) {
+    __builtin_memcpy(static_cast<void*>(to), &value, sizeof value);
+  } else {
+    __builtin_memcpy(static_cast<void*>(to), &value, static_cast<size_t>(count) * sizeof(T));
+  }
+}
+
+CACHALOT_INLINE F32 load(const float* from, int64_t count) { return load_lanes<F32>(from, count); }
+CACHALOT_INLINE F32 load(const bf16* from, int64_t count = kLanes) {
+  return (F32)(__builtin_convertvector(load_lanes<U16>(from, count), U32) << 16);
+}
+CACHALOT_INLINE void store(float* to, F32 x, int64_t count) { store_lanes(to, x, count); }
+CACHALOT_INLINE void store(bf16* to, F32 x, int64_t count = kLanes) {
+  store_lanes(to, __builtin_convertvector(bf16_bits(x), U16), count);
+}
+
+// body(i, lanes) over n elements; lanes is kLanes except in the last call.
+template <class Body>
+CACHALOT_INLINE void for_lanes(int64_t n, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, kLanes);
+  if (i < n) body(i, n - i);
+}
