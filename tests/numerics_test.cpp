@@ -5,9 +5,9 @@
 
 #include "golden_tensors.h"
 #include "model/rotary.h"
+#include "ops/test_queues.h"
 #include "tensor/block_quantizers.h"
 #include "tensor/buffer.h"
-#include "test_queues.h"
 
 namespace cachalot {
 namespace {
