@@ -45,6 +45,10 @@ function(cachalot_library name)
 endfunction()
 
 # cachalot_test(NAME SOURCES file ... DEPS target ... [TIMEOUT seconds])
+#
+# A test that asks for more than the usual time runs whole models: it is labelled slow, and the
+# sanitizer build leaves it out. The others make up the target unit_tests.
+add_custom_target(unit_tests)
 function(cachalot_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -53,5 +57,12 @@ function(cachalot_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE CACHALOT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  set(label unit)
+  if(ARG_TIMEOUT GREATER 120)
+    set(label slow)
+  else()
+    add_dependencies(unit_tests ${name})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
 endfunction()

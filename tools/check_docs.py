@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """README.md and docs/*.md speak of things that exist.
 
-Checked: relative links, `paths/in/code/spans`, `make` targets, and that docs/seam.md lists every
-operation of CACHALOT_FOR_EACH_OPERATION.
+Checked: relative links, `paths/in/code/spans`, `make` targets; docs/seam.md lists every operation of
+CACHALOT_FOR_EACH_OPERATION, docs/architecture.md every point an Observer sees.
 """
 
 import re
@@ -62,8 +62,18 @@ def check_operations():
             ([] if operations else ["src/ops/queue.h: no operations found"]))
 
 
+def check_observer_points():
+    page = (ROOT / "docs/architecture.md").read_text()
+    points = {point for path in (ROOT / "src/model").glob("*.cpp")
+              for point in re.findall(r'\bobserve\([^"]*"(\w+)"', path.read_text())}
+    return ([f"docs/architecture.md: observer point {point} is not listed"
+             for point in sorted(points) if f"`{point}`" not in page] +
+            ([] if points else ["src/model: no observer points found"]))
+
+
 targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-errors = [error for page in pages for error in check_page(page, targets)] + check_operations()
+errors = [error for page in pages for error in check_page(page, targets)] 
+errors += check_operations() + check_observer_points()
 print("\n".join(errors) or f"docs: links, paths and operations of {len(pages)} pages exist")
 sys.exit(bool(errors))
