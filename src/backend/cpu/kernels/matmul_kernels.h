@@ -9,8 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cpu_info.h"
 #include "base/number_formats.h"
+
+// base/cpu_info.h, which kernel objects must not include: it brings weak symbols.
+namespace cachalot {
+enum class Isa;
+}
 
 namespace cachalot::cpu {
 
@@ -32,23 +36,25 @@ struct PackedWeight {
   }
 };
 
-// Outputs first_row .. last_row - 1 of every token. y[t * y_stride + row]; exactly one of y (BF16,
-// rounded to nearest even) and y_f32 is given.
+// Outputs first_row .. last_row - 1, at most kOutputBlock, of every token. y[t * y_stride + row -
+// y_first_row]; exactly one of y (BF16, rounded to nearest even) and y_f32 is given.
 struct Product {
   PackedWeight weight;
-  int64_t first_row = 0;  // a multiple of kOutputBlock
+  int64_t first_row = 0;
   int64_t last_row = 0;
   const void* const* x = nullptr;  // [tokens] prepared activations of `columns` values each
   int64_t tokens = 0;
   bf16* y = nullptr;
   float* y_f32 = nullptr;
   int64_t y_stride = 0;
+  int64_t y_first_row = 0;
 };
 
 struct MatmulKernels {
-  // Prepared activations: what multiply() reads, activation_bytes() per row.
-  int64_t (*activation_bytes)(int64_t columns);
+  // Prepared activations, what multiply() reads: values of this many bytes.
+  int64_t activation_size;
   // Quantized to E4M3 with a power of two per 32 (spec: model, 2.2), for fp8 and fp4 weights.
+  // Groups are independent: a row may be prepared in pieces of a multiple of 32.
   void (*quantize)(const bf16* x, int64_t columns, void* prepared);
   // As they are, for a weight of that format.
   void (*keep)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
@@ -59,9 +65,9 @@ struct MatmulKernels {
 
   // h[i] = RNE_BF16(weight * silu(g) * u) after the clamps (contract: moe_experts).
   void (*gated)(const bf16* g, const bf16* u, int64_t n, float limit, float weight, bf16* h);
-  // y[i] = RNE_BF16((sum of rows[r][i], r ascending, FP32) + shared[i]).
-  void (*sum_experts)(const bf16* const* rows, int64_t count, const bf16* shared, int64_t n,
-                      bf16* y);
+  // out[i] = RNE_BF16((sum of y[rows[r]][i], r ascending, FP32) + shared[i]).
+  void (*sum_experts)(const bf16* y, int64_t dim, const int32_t* rows, int64_t count,
+                      const bf16* shared, bf16* out);
 };
 
 const MatmulKernels& matmul_kernels_for(Isa isa);

@@ -94,12 +94,4 @@ extern const RowKernels kAvx2RowKernels;
 extern const RowKernels kAvx512RowKernels;
 extern const RowKernels kAvx512Bf16RowKernels;
 
-const RowKernels& row_kernels_for(Isa isa);
-
-// One per file of this directory.
-extern const RowKernels kGenericRowKernels;
-extern const RowKernels kAvx2RowKernels;
-extern const RowKernels kAvx512RowKernels;
-extern const RowKernels kAvx512Bf16RowKernels;
-
 }  // namespace cachalot::cpu

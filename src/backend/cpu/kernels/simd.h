@@ -14,6 +14,7 @@
 #endif
 
 #define CACHALOT_INLINE static inline __attribute__((always_inline))
+#define CACHALOT_INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace cachalot::cpu {
 namespace {
@@ -252,7 +253,7 @@ CACHALOT_INLINE F32 exp(F32 v) {
 }
 
 CACHALOT_INLINE F32 sigmoid(F32 v) { return 1.0f / (1.0f + exp(-v)); }
-CACHALOT_INLINE F32 silu(F32 v) { return v / (1.0f + exp(-v)); }
+CACHALOT_INLINE F32 silu(F32 v) { return v * sigmoid(v); }
 
 }  // namespace
 }  // namespace cachalot::cpu

@@ -1,0 +1,7 @@
+#include "backend/cpu/kernels/matmul.inc.h"
+
+namespace cachalot::cpu {
+
+const MatmulKernels kAvx512Bf16MatmulKernels = kTable;
+
+}  // namespace cachalot::cpu

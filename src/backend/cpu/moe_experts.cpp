@@ -1,0 +1,240 @@
+// moe_experts (contract: ops/experts.h; docs/kernels/linear.md). Rows are grouped by expert, so
+// that every chosen expert's weights are read once however many tokens chose it.
+#include <cstring>
+
+#include "backend/cpu/packed_weight.h"
+#include "backend/cpu/queue.h"
+#include "backend/cpu/work_share.h"
+
+namespace cachalot::cpu {
+namespace {
+
+// Hidden values per piece of work: a whole quantization group, quantized where it is computed.
+constexpr int64_t kHiddenBlock = kScaleBlock;
+static_assert(kHiddenBlock % kOutputBlock == 0);
+
+// Tokens whose gate and up values of a piece wait in a thread's scratch.
+constexpr int64_t kTokenBlock = 192;
+
+// An expert with the tokens that chose it.
+struct Group {
+  PackedWeight w1, w2, w3;
+  int64_t first = 0;  // its rows among the sorted (token, expert) pairs
+  int64_t count = 0;
+};
+
+struct Buffers {
+  int64_t rows;              // pairs, then one per token for the shared expert
+  int32_t* first_of;         // [experts + 1] where each expert's pairs start
+  Group* groups;             // chosen experts ascending, then the shared one
+  int32_t* token_of;         // [rows]
+  float* weight_of;          // [rows]
+  int32_t* rows_of;          // [tokens, k] a token's pairs, experts ascending
+  int32_t* filled;           // [tokens]
+  std::byte* x;              // [tokens] prepared
+  const void** x_rows;       // [rows] a pair's prepared token
+  std::byte* hidden;         // [rows] prepared
+  const void** hidden_rows;  // [rows]
+  bf16* y;                   // [rows, dim] experts' outputs
+  int64_t x_stride, hidden_stride;
+};
+
+Buffers reserve(Queue& queue, int64_t tokens, int64_t k, int64_t experts, int64_t dim,
+                int64_t width) {
+  Buffers b;
+  b.rows = tokens * (k + 1);
+  b.x_stride = activation_stride(queue.matmul(), dim);
+  b.hidden_stride = activation_stride(queue.matmul(), width);
+  ScratchLayout layout;
+  const size_t first_of = layout.add(experts + 1, sizeof(int32_t));
+  const size_t groups = layout.add(experts + 1, sizeof(Group));
+  const size_t token_of = layout.add(b.rows, sizeof(int32_t));
+  const size_t weight_of = layout.add(b.rows, sizeof(float));
+  const size_t rows_of = layout.add(tokens * k, sizeof(int32_t));
+  const size_t filled = layout.add(tokens, sizeof(int32_t));
+  const size_t x = layout.add(tokens, static_cast<size_t>(b.x_stride));
+  const size_t x_rows = layout.add(b.rows, sizeof(void*));
+  const size_t hidden = layout.add(b.rows, static_cast<size_t>(b.hidden_stride));
+  const size_t hidden_rows = layout.add(b.rows, sizeof(void*));
+  const size_t y = layout.add(b.rows * dim, sizeof(bf16));
+  std::byte* shared = queue.scratch().reserve_shared(layout.bytes());
+  const auto at = [&]<class T>(T*& pointer, size_t offset) {
+    pointer = reinterpret_cast<T*>(shared + offset);
+  };
+  at(b.first_of, first_of);
+  at(b.groups, groups);
+  at(b.token_of, token_of);
+  at(b.weight_of, weight_of);
+  at(b.rows_of, rows_of);
+  at(b.filled, filled);
+  at(b.x, x);
+  at(b.x_rows, x_rows);
+  at(b.hidden, hidden);
+  at(b.hidden_rows, hidden_rows);
+  at(b.y, y);
+  return b;
+}
+
+// Sorts the (token, expert) pairs by expert, tokens ascending within one.
+void sort_pairs(const MoeExpertsArgs& args, const Buffers& b) {
+  const int64_t tokens = args.ids.extent(0), k = args.ids.extent(1);
+  const int64_t experts = static_cast<int64_t>(args.experts.size());
+  std::memset(b.first_of, 0, static_cast<size_t>(experts + 1) * sizeof(int32_t));
+  for (int64_t i = 0; i < tokens * k; ++i) {
+    const int32_t id = args.ids.data[i];
+    CACHALOT_CHECK(id >= 0 && id < experts, "expert {} of {}", id, experts);
+    ++b.first_of[id + 1];
+  }
+  for (int64_t e = 0; e < experts; ++e) b.first_of[e + 1] += b.first_of[e];
+  // Placing moves first_of[e] on to the end of e, which is where e + 1 starts.
+  for (int64_t i = 0; i < tokens * k; ++i) {
+    const int32_t row = b.first_of[args.ids.data[i]]++;
+    b.token_of[row] = static_cast<int32_t>(i / k);
+    b.weight_of[row] = args.weights.data[i];
+  }
+  std::memset(b.filled, 0, static_cast<size_t>(tokens) * sizeof(int32_t));
+  for (int64_t row = 0; row < tokens * k; ++row) {
+    const int32_t token = b.token_of[row];
+    b.rows_of[token * k + b.filled[token]++] = static_cast<int32_t>(row);
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    b.token_of[tokens * k + t] = static_cast<int32_t>(t);
+    b.weight_of[tokens * k + t] = 1.0f;
+  }
+  for (int64_t row = 0; row < b.rows; ++row) {
+    b.x_rows[row] = b.x + b.token_of[row] * b.x_stride;
+    b.hidden_rows[row] = b.hidden + row * b.hidden_stride;
+  }
+}
+
+// Returns how many groups there are; the shared expert is the last.
+int64_t make_groups(const MoeExpertsArgs& args, const Buffers& b) {
+  const int64_t pairs = args.ids.elements();
+  int64_t count = 0, first = 0;
+  for (size_t e = 0; e < args.experts.size(); ++e) {
+    const int64_t last = b.first_of[e];  // moved to the end by sort_pairs
+    if (last > first) {
+      const ExpertMatrices& expert = args.experts[e];
+      b.groups[count++] = {packed(expert.w1), packed(expert.w2), packed(expert.w3), first,
+                           last - first};
+    }
+    first = last;
+  }
+  b.groups[count++] = {packed(args.shared.w1), packed(args.shared.w2), packed(args.shared.w3),
+                       pairs, b.rows - pairs};
+  return count;
+}
+
+// What a thread keeps of one piece of hidden values.
+struct HiddenScratch {
+  bf16 gate[kTokenBlock * kHiddenBlock];
+  bf16 up[kTokenBlock * kHiddenBlock];
+  bf16 hidden[kHiddenBlock];
+};
+
+class Step {
+ public:
+  Step(Queue& queue, const MoeExpertsArgs& args)
+      : queue_(queue),
+        kernels_(queue.matmul()),
+        args_(args),
+        tokens_(args.x.extent(0)),
+        k_(args.ids.extent(1)),
+        dim_(args.x.extent(1)),
+        width_(args.shared.w1.rows),
+        b_(reserve(queue, tokens_, k_, static_cast<int64_t>(args.experts.size()), dim_, width_)) {
+    CACHALOT_CHECK(width_ % kHiddenBlock == 0, "{} hidden values", width_);
+    sort_pairs(args, b_);
+    groups_ = make_groups(args, b_);
+    queue.scratch().reserve_per_thread(kernel_bytes() + sizeof(HiddenScratch));
+  }
+
+  void run() {
+    const int threads = queue_.team().size();
+    const int64_t hidden_blocks = width_ / kHiddenBlock, blocks = output_blocks(dim_);
+    WorkShare prepare(tokens_, threads), hidden(groups_ * hidden_blocks, threads),
+        outputs(groups_ * blocks, threads), sums(tokens_, threads);
+    queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
+      std::byte* scratch = queue_.scratch().of_thread(member.index());
+      prepare.each(
+          [&](int64_t t) { kernels_.quantize(args_.x.row(t), dim_, b_.x + t * b_.x_stride); });
+      member.barrier();
+      hidden.each([&](int64_t i) {
+        hidden_piece(b_.groups[i / hidden_blocks], i % hidden_blocks * kHiddenBlock, scratch);
+      });
+      member.barrier();
+      outputs.each([&](int64_t i) {
+        output_piece(b_.groups[i / blocks], i % blocks * kOutputBlock, scratch);
+      });
+      member.barrier();
+      sums.each([&](int64_t t) { sum_token(t); });
+    });
+  }
+
+ private:
+  size_t kernel_bytes() const { return static_cast<size_t>(kernels_.scratch_bytes + 63) / 64 * 64; }
+
+  // kHiddenBlock rows of w1 and w3 for all of the group's tokens, activated and quantized.
+  void hidden_piece(const Group& group, int64_t row, std::byte* scratch) {
+    auto* own = reinterpret_cast<HiddenScratch*>(scratch + kernel_bytes());
+    for (int64_t done = 0; done < group.count; done += kTokenBlock) {
+      const int64_t first = group.first + done;
+      const int64_t count = std::min(kTokenBlock, group.count - done);
+      for (int64_t r = row; r < row + kHiddenBlock; r += kOutputBlock) {
+        // A piece's values lie kHiddenBlock apart, column 0 being row `row`.
+        Product product{.weight = group.w1,
+                        .first_row = r,
+                        .last_row = r + kOutputBlock,
+                        .x = b_.x_rows + first,
+                        .tokens = count,
+                        .y = own->gate,
+                        .y_stride = kHiddenBlock,
+                        .y_first_row = row};
+        kernels_.multiply(product, scratch);
+        product.weight = group.w3;
+        product.y = own->up;
+        kernels_.multiply(product, scratch);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        kernels_.gated(own->gate + i * kHiddenBlock, own->up + i * kHiddenBlock, kHiddenBlock,
+                       args_.limit, b_.weight_of[first + i], own->hidden);
+        kernels_.quantize(
+            own->hidden, kHiddenBlock,
+            b_.hidden + (first + i) * b_.hidden_stride + row * kernels_.activation_size);
+      }
+    }
+  }
+
+  void output_piece(const Group& group, int64_t row, std::byte* scratch) {
+    kernels_.multiply({.weight = group.w2,
+                       .first_row = row,
+                       .last_row = std::min(dim_, row + kOutputBlock),
+                       .x = b_.hidden_rows + group.first,
+                       .tokens = group.count,
+                       .y = b_.y + group.first * dim_,
+                       .y_stride = dim_},
+                      scratch);
+  }
+
+  void sum_token(int64_t token) {
+    kernels_.sum_experts(b_.y, dim_, b_.rows_of + token * k_, k_,
+                         b_.y + (tokens_ * k_ + token) * dim_, args_.y.row(token));
+  }
+
+  Queue& queue_;
+  const MatmulKernels& kernels_;
+  const MoeExpertsArgs& args_;
+  const int64_t tokens_, k_, dim_, width_;
+  const Buffers b_;
+  int64_t groups_ = 0;
+};
+
+}  // namespace
+
+void moe_experts(Queue& queue, const MoeExpertsArgs& args) {
+  check_shapes(args);
+  if (args.x.extent(0) == 0) return;
+  Step(queue, args).run();
+}
+
+}  // namespace cachalot::cpu
