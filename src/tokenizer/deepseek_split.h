@@ -1,4 +1,4 @@
-// The three patterns of DeepSeek's tokenizers (V3 to V4.1) as one hand-written pass, some twenty
+// The three patterns of DeepSeek's tokenizers (V3 to V4.1) as one hand-written pass, many
 // times as fast as the patterns themselves, to which it is equal (pre_tokenizer_test.cpp).
 #pragma once
 

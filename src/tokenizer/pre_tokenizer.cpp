@@ -8,40 +8,17 @@ namespace cachalot {
 
 using nlohmann::json;
 
-Result<PreTokenizer> PreTokenizer::create(const json& description) {
-  PreTokenizer result;
-  json steps = json::array({description});
-  if (kind_of(description) == "Sequence") {
-    steps = description.value("pretokenizers", json());
-    if (!steps.is_array()) return fail("pre_tokenizer: a Sequence needs a list \"pretokenizers\"");
+namespace {
+
+Status check_byte_level(const json& step) {
+  if (step.value("add_prefix_space", json(true)) != false ||
+      step.value("use_regex", json(true)) != false) {
+    return fail("ByteLevel: only add_prefix_space false and use_regex false are supported");
   }
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const bool is_last = i + 1 == steps.size();
-    if ((kind_of(steps[i]) == "ByteLevel") != is_last) {
-      return fail(
-          "pre_tokenizer: expected Split steps and ByteLevel as the last, found {} as step "
-          "{} of {}",
-          kind_of(steps[i]), i + 1, steps.size());
-    }
-    if (auto status = result.add(steps[i]); !status) {
-      return fail(status.error().in(fmt::format("pre_tokenizer, step {}", i + 1)));
-    }
-  }
-  if (steps.empty()) return fail("pre_tokenizer: no steps, expected ByteLevel at least");
-  result.is_deepseek_ = is_deepseek_split(result.patterns_);
-  return result;
+  return {};
 }
 
-Status PreTokenizer::add(const json& step) {
-  const std::string kind = kind_of(step);
-  if (kind == "ByteLevel") {
-    if (step.value("add_prefix_space", json(true)) != false ||
-        step.value("use_regex", json(true)) != false) {
-      return fail("ByteLevel: only add_prefix_space false and use_regex false are supported");
-    }
-    return {};
-  }
-  if (kind != "Split") return fail("{} is not supported", kind);
+Result<std::string> split_pattern(const json& step) {
   if (step.value("behavior", json()) != "Isolated") {
     return fail("Split: behavior {}: only \"Isolated\" is supported",
                 dump_text(step.value("behavior", json())));
@@ -51,20 +28,55 @@ Status PreTokenizer::add(const json& step) {
   if (!pattern.is_object() || !pattern.contains("Regex") || !pattern["Regex"].is_string()) {
     return fail("Split: pattern {}: only {{\"Regex\": ...}} is supported", dump_text(pattern));
   }
-  patterns_.push_back(pattern["Regex"]);
-  CACHALOT_TRY(Regex regex, Regex::compile(patterns_.back()));
-  steps_.push_back(std::move(regex));
-  return {};
+  return pattern["Regex"].get<std::string>();
 }
 
-namespace {
+// The Split patterns, in order.
+Result<std::vector<std::string>> read_patterns(const json& description) {
+  json steps = json::array({description});
+  if (kind_of(description) == "Sequence") {
+    steps = description.value("pretokenizers", json());
+    if (!steps.is_array()) return fail("a Sequence needs a list \"pretokenizers\"");
+  }
+  if (steps.empty()) return fail("no steps, expected ByteLevel at least");
+  std::vector<std::string> patterns;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::string expected = i + 1 == steps.size() ? "ByteLevel" : "Split";
+    const std::string kind = kind_of(steps[i]);
+    if (kind != expected) {
+      return fail("step {} of {}: {} is not supported, expected {}", i + 1, steps.size(), kind,
+                  expected);
+    }
+    if (kind == "ByteLevel") {
+      CACHALOT_OK(check_byte_level(steps[i]));
+    } else {
+      CACHALOT_TRY(std::string pattern, split_pattern(steps[i]));
+      patterns.push_back(std::move(pattern));
+    }
+  }
+  return patterns;
+}
 
-// Calls use(part) for each maximal well-formed part of `text`; what is between them becomes pieces.
-template <class Use>
-void for_each_valid_part(std::string_view text, std::vector<std::string_view>& pieces, Use use) {
+}  // namespace
+
+Result<PreTokenizer> PreTokenizer::create(const json& description, Method method) {
+  const auto patterns = read_patterns(description);
+  if (!patterns) return fail(patterns.error().in("pre_tokenizer"));
+  PreTokenizer result;
+  result.is_deepseek_ = method == Method::fastest && is_deepseek_split(*patterns);
+  if (result.is_deepseek_) return result;
+  for (const std::string& pattern : *patterns) {
+    auto regex = Regex::compile(pattern);
+    if (!regex) return fail(regex.error().in("pre_tokenizer"));
+    result.steps_.push_back(std::move(*regex));
+  }
+  return result;
+}
+
+void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& pieces) const {
   while (!text.empty()) {
     const size_t valid = valid_utf8_prefix(text);
-    if (valid > 0) use(text.substr(0, valid));
+    if (valid > 0) split_valid(text.substr(0, valid), pieces);
     text.remove_prefix(valid);
     size_t broken = 0;
     while (broken < text.size()) {
@@ -77,24 +89,15 @@ void for_each_valid_part(std::string_view text, std::vector<std::string_view>& p
   }
 }
 
-}  // namespace
-
-void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& pieces) const {
-  if (!is_deepseek_) return split_by_patterns(text, pieces);
-  for_each_valid_part(text, pieces, [&](std::string_view part) { deepseek_split(part, pieces); });
-}
-
-void PreTokenizer::split_by_patterns(std::string_view text,
-                                     std::vector<std::string_view>& pieces) const {
-  for_each_valid_part(text, pieces, [&](std::string_view part) {
-    std::vector<std::string_view> current{part}, next;
-    for (const Regex& step : steps_) {
-      next.clear();
-      for (const std::string_view piece : current) step.split_isolated(piece, next);
-      current.swap(next);
-    }
-    pieces.insert(pieces.end(), current.begin(), current.end());
-  });
+void PreTokenizer::split_valid(std::string_view text, std::vector<std::string_view>& pieces) const {
+  if (is_deepseek_) return deepseek_split(text, pieces);
+  std::vector<std::string_view> current{text}, next;
+  for (const Regex& step : steps_) {
+    next.clear();
+    for (const std::string_view piece : current) step.split_isolated(piece, next);
+    current.swap(next);
+  }
+  pieces.insert(pieces.end(), current.begin(), current.end());
 }
 
 }  // namespace cachalot
