@@ -5,6 +5,7 @@
 #include "backend/cpu/queue.h"
 #include "backend/cpu/rotary.h"
 #include "backend/cpu/row_tasks.h"
+#include "backend/cpu/work_share.h"
 
 namespace cachalot::cpu {
 
@@ -14,12 +15,12 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
   const int64_t tokens = args.rows.tokens(), head_dim = args.kv.extent(1);
   const int64_t heads = args.q.present() ? args.q.extent(1) : 0;
   queue.scratch().reserve_per_thread(static_cast<size_t>(head_dim) * sizeof(bf16));
-  Tasks tasks(tokens);
+  WorkShare tasks(tokens, queue.team().size());
   queue.run(
       tokens * (heads * args.frequencies.elements() + 4 * head_dim), [&](const TeamMember& member) {
         bf16* kv = reinterpret_cast<bf16*>(queue.scratch().of_thread(member.index()));
         Rotation turn;
-        tasks.work([&](int64_t t) {
+        tasks.each([&](int64_t t) {
           fill_rotation(args.frequencies, args.rows.positions.data[t], false, turn);
           for (int64_t h = 0; h < heads; ++h) {
             rows.rotate(args.q.row(t) + h * head_dim, head_dim, turn.cosine, turn.sine, turn.pairs);
@@ -143,11 +144,11 @@ void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
   const int64_t groups = divide_up(heads, group);
   const AttentionScratch place(group, head_dim, most_keys);
   queue.scratch().reserve_per_thread(place.layout.bytes());
-  Tasks tasks(tokens * groups);
+  WorkShare tasks(tokens * groups, queue.team().size());
   queue.run(2 * tokens * heads * head_dim * std::min<int64_t>(most_keys, args.window),
             [&](const TeamMember& member) {
               std::byte* scratch = queue.scratch().of_thread(member.index());
-              tasks.work([&](int64_t task) {
+              tasks.each([&](int64_t task) {
                 const int64_t first_head = task % groups * group;
                 attend(queue.rows(), args, task / groups, first_head,
                        std::min(group, heads - first_head), place, scratch);
@@ -160,9 +161,9 @@ void write_window(Queue& queue, const WriteWindowArgs& args) {
   const int64_t tokens = args.rows.tokens(), ring_rows = args.ring.extent(1);
   const int64_t row_bytes = args.ring.extent(2);
   const int32_t* first_rows = args.rows.first_rows.data;
-  Tasks tasks(tokens, 16);
+  WorkShare tasks(tokens, queue.team().size());
   queue.run(tokens * row_bytes / 8, [&](const TeamMember&) {
-    tasks.work([&](int64_t t) {
+    tasks.each([&](int64_t t) {
       // A later row of the same sequence takes the same place.
       if (t + ring_rows < tokens && first_rows[t + ring_rows] == first_rows[t]) return;
       std::copy_n(args.window_rows.row(t), row_bytes,

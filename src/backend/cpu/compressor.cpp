@@ -4,6 +4,7 @@
 #include "backend/cpu/queue.h"
 #include "backend/cpu/rotary.h"
 #include "backend/cpu/row_tasks.h"
+#include "backend/cpu/work_share.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -70,14 +71,15 @@ void compress_kv(Queue& queue, const CompressKvArgs& args) {
   CACHALOT_CHECK(args.ratio <= kMostRatio, "compress_kv: ratio {}", args.ratio);
   const int64_t tokens = args.rows.tokens(), head_dim = args.kv.extent(1);
   queue.scratch().reserve_per_thread(static_cast<size_t>(head_dim) * sizeof(bf16));
-  Tasks group_tasks(tokens, 4), keep_tasks(args.ratio == 1 ? 0 : tokens, 16);
+  WorkShare group_tasks(tokens, queue.team().size());
+  WorkShare keep_tasks(args.ratio == 1 ? 0 : tokens, queue.team().size());
   queue.run(tokens * head_dim * 16, [&](const TeamMember& member) {
     bf16* rotated = reinterpret_cast<bf16*>(queue.scratch().of_thread(member.index()));
-    group_tasks.work([&](int64_t t) {
+    group_tasks.each([&](int64_t t) {
       if (ends_group(args.rows, t, args.ratio)) compress_group(queue.rows(), args, t, rotated);
     });
     member.barrier();  // every kept row is read before any is replaced
-    keep_tasks.work([&](int64_t t) { keep_open_row(args, t); });
+    keep_tasks.each([&](int64_t t) { keep_open_row(args, t); });
   });
 }
 
@@ -125,10 +127,11 @@ void index_keys(Queue& queue, const IndexKeysArgs& args) {
   const int64_t count = collect_ends(args, ends);
   const int64_t blocks = divide_up(width, kKeyOutputs);
 
-  Tasks product_tasks(divide_up(count, kKeyRows) * blocks), store_tasks(count, 4);
+  WorkShare product_tasks(divide_up(count, kKeyRows) * blocks, queue.team().size());
+  WorkShare store_tasks(count, queue.team().size());
   queue.run(count * width * head_dim, [&](const TeamMember& member) {
     bf16* latents = reinterpret_cast<bf16*>(queue.scratch().of_thread(member.index()));
-    product_tasks.work([&](int64_t task) {
+    product_tasks.each([&](int64_t task) {
       const int64_t first = task / blocks * kKeyRows, at = task % blocks * kKeyOutputs;
       const int64_t tile = std::min(kKeyRows, count - first);
       for (int64_t i = 0; i < tile; ++i) {
@@ -138,7 +141,7 @@ void index_keys(Queue& queue, const IndexKeysArgs& args) {
                 std::min(kKeyOutputs, width - at), head_dim, products + first * width + at, width);
     });
     member.barrier();
-    store_tasks.work([&](int64_t i) {
+    store_tasks.each([&](int64_t i) {
       store_key(rows, args, ends[i], products + i * width, latents + kKeyRows * head_dim);
     });
   });

@@ -2,7 +2,7 @@
 
 #include "backend/cpu/kernels/row_kernels.h"
 #include "backend/cpu/queue.h"
-#include "backend/cpu/row_tasks.h"
+#include "backend/cpu/work_share.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -58,9 +58,9 @@ void engram_hash(Queue& queue, const EngramHashArgs& args) {
     *args.classes.row(args.rows.slots.data[t], args.rows.positions.data[t]) =
         args.image_index.data[t] >= 0 ? kDeadClass : args.token_map.data[args.ids.data[t]];
   }
-  Tasks tasks(tokens, 16);
+  WorkShare tasks(tokens, queue.team().size());
   queue.run(tokens * args.primes.elements() * 20,
-            [&](const TeamMember&) { tasks.work([&](int64_t t) { hash_row(args, t); }); });
+            [&](const TeamMember&) { tasks.each([&](int64_t t) { hash_row(args, t); }); });
 }
 
 void engram_gather(Queue& queue, const EngramGatherArgs& args) {
@@ -68,9 +68,9 @@ void engram_gather(Queue& queue, const EngramGatherArgs& args) {
   const int64_t tokens = args.table_rows.extent(0), columns = args.table_rows.extent(2);
   const int64_t width = args.codes.extent(1), layers = args.table_rows.extent(1);
   constexpr int64_t kLine = 64;
-  Tasks tasks(tokens);
+  WorkShare tasks(tokens, queue.team().size());
   queue.run(tokens * columns * width, [&](const TeamMember&) {
-    tasks.work([&](int64_t t) {
+    tasks.each([&](int64_t t) {
       // Rows lie at random addresses: all of them are on their way before the first is decoded.
       const int64_t* table_rows = args.table_rows.data + (t * layers + args.layer) * columns;
       for (int64_t c = 0; c < columns; ++c) {
@@ -93,9 +93,9 @@ void engram_mix(Queue& queue, const EngramMixArgs& args) {
   const int64_t dim = args.stream.extent(2);
   const float width = static_cast<float>(dim);
   const float dim_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
-  Tasks tasks(tokens * copies);
+  WorkShare tasks(tokens * copies, queue.team().size());
   queue.run(tokens * copies * dim * 4, [&](const TeamMember&) {
-    tasks.work([&](int64_t task) {
+    tasks.each([&](int64_t task) {
       const int64_t t = task / copies, c = task % copies;
       // Inside an image span the gate is 0 and h stays as it is.
       if (args.image_index.data[t] >= 0) return;

@@ -4,6 +4,7 @@
 #include "backend/cpu/kernels/row_kernels.h"
 #include "backend/cpu/queue.h"
 #include "backend/cpu/row_tasks.h"
+#include "backend/cpu/work_share.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -104,15 +105,16 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
       static_cast<size_t>(tokens * blocks * (mixes + 1)) * sizeof(float)));
   queue.scratch().reserve_per_thread(kTokenTile * kMixBlock * sizeof(float));
 
-  Tasks mix_tasks(blocks * tiles), token_tasks(tokens);
+  WorkShare mix_tasks(blocks * tiles, queue.team().size());
+  WorkShare token_tasks(tokens, queue.team().size());
   const int64_t work = tokens * copies * dim * (mixing ? mixes + 2 : 2);
   queue.run(work, [&](const TeamMember& member) {
     float* wide = reinterpret_cast<float*>(queue.scratch().of_thread(member.index()));
-    mix_tasks.work([&](int64_t task) {
+    mix_tasks.each([&](int64_t task) {
       mix_block(rows, args, task / tiles, blocks, task % tiles * kTokenTile, wide, partial);
     });
     if (mixing) member.barrier();
-    token_tasks.work([&](int64_t t) {
+    token_tasks.each([&](int64_t t) {
       if (mixing) write_coefficients(args, t, partial + t * blocks * (mixes + 1), blocks);
       rows.collapse(args.stream.row(t), args.pre_in.row(t), copies, dim, args.x.row(t));
       if (args.norm.present()) rows.rms_norm(args.x.row(t), dim, args.norm.data, args.norm_eps);
@@ -125,9 +127,9 @@ void hyper_expand(Queue& queue, const HyperExpandArgs& args) {
   const int64_t tokens = args.stream.extent(0), copies = args.stream.extent(1);
   const int64_t dim = args.stream.extent(2);
   CACHALOT_CHECK(copies <= kMaxCopies, "hyper_expand: {} copies", copies);
-  Tasks tasks(tokens, 4);
+  WorkShare tasks(tokens, queue.team().size());
   queue.run(tokens * copies * dim * 2, [&](const TeamMember&) {
-    tasks.work([&](int64_t t) {
+    tasks.each([&](int64_t t) {
       queue.rows().expand(args.y.row(t), args.post.row(t), args.comb.row(t), copies, dim,
                           args.stream.row(t));
     });
@@ -138,9 +140,9 @@ void draft_tap(Queue& queue, const DraftTapArgs& args) {
   check_shapes(args);
   const int64_t tokens = args.stream.extent(0), copies = args.stream.extent(1);
   const int64_t dim = args.stream.extent(2);
-  Tasks tasks(tokens, 8);
+  WorkShare tasks(tokens, queue.team().size());
   queue.run(tokens * copies * dim, [&](const TeamMember&) {
-    tasks.work([&](int64_t t) {
+    tasks.each([&](int64_t t) {
       queue.rows().average(args.stream.row(t), copies, dim, args.taps.row(t) + args.target * dim);
     });
   });

@@ -164,12 +164,12 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
     std::byte* scratch = queue.scratch().of_thread(member.index());
     for (int64_t first = 0; first < tokens; first += selection.chunk()) {
       const int64_t count = std::min(selection.chunk(), tokens - first);
-      share_tasks(member, count, [&](int64_t i) { selection.prepare(first, i, scratch); });
+      share_pieces(member, count, [&](int64_t i) { selection.prepare(first, i, scratch); });
       member.barrier();
-      share_tasks(member, count * blocks,
-                  [&](int64_t task) { selection.score(first, task / blocks, task % blocks); });
+      share_pieces(member, count * blocks,
+                   [&](int64_t task) { selection.score(first, task / blocks, task % blocks); });
       member.barrier();
-      share_tasks(member, count, [&](int64_t i) { selection.select(first, i, scratch); });
+      share_pieces(member, count, [&](int64_t i) { selection.select(first, i, scratch); });
       member.barrier();  // the next chunk takes the same scratch
     }
   });

@@ -4,6 +4,7 @@
 #include "backend/cpu/kernels/row_kernels.h"
 #include "backend/cpu/queue.h"
 #include "backend/cpu/row_tasks.h"
+#include "backend/cpu/work_share.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -55,16 +56,17 @@ void route(Queue& queue, const RouteArgs& args) {
   const int64_t tiles = divide_up(tokens, kTokenTile), blocks = divide_up(experts, kExpertBlock);
   float* scores = reinterpret_cast<float*>(
       queue.scratch().reserve_shared(static_cast<size_t>(tokens * experts) * sizeof(float)));
-  Tasks product_tasks(tiles * blocks), row_tasks(tokens);
+  WorkShare product_tasks(tiles * blocks, queue.team().size());
+  WorkShare row_tasks(tokens, queue.team().size());
   queue.run(tokens * experts * dim, [&](const TeamMember& member) {
-    product_tasks.work([&](int64_t task) {
+    product_tasks.each([&](int64_t task) {
       const int64_t first = task / blocks * kTokenTile, expert = task % blocks * kExpertBlock;
       queue.rows().dots(args.x.row(first), dim, std::min(kTokenTile, tokens - first),
                         args.gate.row(expert), dim, std::min(kExpertBlock, experts - expert), dim,
                         scores + first * experts + expert, experts);
     });
     member.barrier();
-    row_tasks.work([&](int64_t t) { route_row(args, t, scores + t * experts); });
+    row_tasks.each([&](int64_t t) { route_row(args, t, scores + t * experts); });
   });
 }
 

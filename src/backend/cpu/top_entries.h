@@ -56,9 +56,7 @@ class TopEntries {
     least = prefix;
     ties = left;
   }
-  static constexpr uint32_t digit_mask(int shift) {
-    return shift == 0 ? 0x3FFu : 0x7FFu;
-  }
+  static constexpr uint32_t digit_mask(int shift) { return shift == 0 ? 0x3FFu : 0x7FFu; }
 
   std::array<int64_t, 2048> counts_;
 };

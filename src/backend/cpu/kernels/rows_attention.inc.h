@@ -5,7 +5,7 @@ float softmax(float* scores, int64_t n, float scale, float sink) {
   for_lanes(n, [&](int64_t i, int64_t lanes) {
     // The first score in the idle lanes does not change the maximum.
     F32 value = splat(scores[0]);
-    store_lanes(&value, load(scores + i, lanes), lanes);
+    store_lanes(reinterpret_cast<float*>(&value), load(scores + i, lanes), lanes);
     top = max(value, top);
   });
   const float m = max_of(top) * scale;
