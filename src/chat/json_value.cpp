@@ -81,6 +81,12 @@ void append_float(std::string& out, double value) {
 
 }  // namespace
 
+Json::Json(bool value) : value_(value) {}
+Json::Json(double value) : value_(value) {}
+Json::Json(std::string value) : value_(std::move(value)) {}
+Json::Json(std::string_view value) : value_(std::string(value)) {}
+Json::Json(const char* value) : value_(std::string(value)) {}
+Json::Json(Array value) : value_(std::move(value)) {}
 Json::Json(Object value) : value_(std::move(value)) {}
 
 Json Json::integer(std::string digits) {
@@ -88,6 +94,8 @@ Json Json::integer(std::string digits) {
   result.value_ = Integer{std::move(digits)};
   return result;
 }
+
+Json Json::integer(int64_t value) { return integer(std::to_string(value)); }
 
 std::optional<int64_t> Json::int64() const {
   const auto* integer = std::get_if<Integer>(&value_);

@@ -29,16 +29,17 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() = default;
-  Json(bool value) : value_(value) {}
-  Json(double value) : value_(value) {}
-  Json(std::string value) : value_(std::move(value)) {}
-  Json(std::string_view value) : value_(std::string(value)) {}
-  Json(const char* value) : value_(std::string(value)) {}
-  Json(Array value) : value_(std::move(value)) {}
+  // Defined where Member is complete.
+  Json(bool value);
+  Json(double value);
+  Json(std::string value);
+  Json(std::string_view value);
+  Json(const char* value);
+  Json(Array value);
   Json(Object value);
   // `digits` is a JSON integer of any size.
   static Json integer(std::string digits);
-  static Json integer(int64_t value) { return integer(std::to_string(value)); }
+  static Json integer(int64_t value);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   const bool* boolean() const { return std::get_if<bool>(&value_); }

@@ -236,7 +236,6 @@ TEST(StreamParser, MalformedParametersFailTheParse) {
   }
   EXPECT_FALSE(parse(kChatting, calls(parameter("a", "true", "1"))).failure.empty());
   EXPECT_FALSE(
-      parse(kChatting, calls("<｜DSML｜ invoke name=\"f\">\n")).failure.empty() &&
       parse(kChatting, "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n").failure.empty());
 }
 
