@@ -19,20 +19,29 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMaxDepth = 8;  // what nests deeper is left out: no such line has a meaning
+
 std::string dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// For error messages: the start of the value.
+std::string excerpt(const json& value) {
+  std::string text = dump(value);
+  if (text.size() > 100) text.resize(100);
+  return text;
+}
+
 Result<json> encode_line(const Tokenizer& tokenizer, const json& line, EncodeMode mode) {
   if (!line.contains("text") || !line["text"].is_string()) {
-    return fail("expected {{\"text\": \"...\"}}, found {}", dump(line));
+    return fail("expected {{\"text\": \"...\"}}, found {}", excerpt(line));
   }
   return json{{"ids", tokenizer.encode(line["text"].get_ref<const std::string&>(), mode)}};
 }
 
 Result<json> decode_line(const Tokenizer& tokenizer, const json& line) {
   if (!line.contains("ids") || !line["ids"].is_array()) {
-    return fail("expected {{\"ids\": [...]}}, found {}", dump(line));
+    return fail("expected {{\"ids\": [...]}}, found {}", excerpt(line));
   }
   std::vector<int32_t> ids;
   for (const json& id : line["ids"]) {
@@ -41,7 +50,7 @@ Result<json> decode_line(const Tokenizer& tokenizer, const json& line) {
                       id.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocab_size());
     if (!fits) {
       return fail("ids[{}]: expected a token id from 0 to {}, found {}", ids.size(),
-                  tokenizer.vocab_size() - 1, dump(id));
+                  tokenizer.vocab_size() - 1, excerpt(id));
     }
     ids.push_back(id.get<int32_t>());
   }
@@ -52,11 +61,12 @@ Result<json> convert_line(const Tokenizer& tokenizer, const TokenizeOptions& opt
                           const std::string& text) {
   json line;
   try {
-    line = json::parse(text);
+    line = json::parse(
+        text, [](int depth, json::parse_event_t, const json&) { return depth <= kMaxDepth; });
   } catch (const json::exception& error) {
     return fail("not valid JSON: {}", error.what());
   }
-  if (!line.is_object()) return fail("expected a JSON object, found {}", dump(line));
+  if (!line.is_object()) return fail("expected a JSON object, found {}", excerpt(line));
   if (options.decode) return decode_line(tokenizer, line);
   return encode_line(tokenizer, line,
                      options.compatible ? EncodeMode::compatible : EncodeMode::plain);

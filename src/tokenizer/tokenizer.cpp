@@ -60,7 +60,9 @@ Result<std::optional<int32_t>> mark_id(const json& config, const char* key,
 Result<MarkIds> read_config(std::string_view text, const Vocabulary& vocabulary) {
   MarkIds ids;
   if (text.empty()) return ids;
-  const json config = json::parse(text.begin(), text.end(), nullptr, false);
+  // Nothing of use nests as deep as this; what does is left out before anything recurses into it.
+  const auto shallow = [](int depth, json::parse_event_t, const json&) { return depth <= 8; };
+  const json config = json::parse(text.begin(), text.end(), shallow, false);
   if (!config.is_object()) return fail("not a JSON object");
   for (const char* key : {"add_bos_token", "add_eos_token"}) {
     const json value = config.value(key, json(false));

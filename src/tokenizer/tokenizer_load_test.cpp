@@ -113,6 +113,8 @@ TEST(TokenizerLoad, ChecksTheConfigFile) {
   EXPECT_TRUE(mentions(error(R"({"bos_token":"<s>"})"), "<s>"));
   EXPECT_TRUE(mentions(error(R"({"add_bos_token":true})"), "add_bos_token"));
   EXPECT_TRUE(mentions(error("{"), "tokenizer_config.json"));
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  EXPECT_TRUE(mentions(error("{\"bos_token\":" + deep + "}"), "bos_token"));
 }
 
 TEST(TokenizerLoad, NamesTheMissingFile) {
