@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kLargestExtent = int64_t{1} << 30;
 constexpr int64_t kLargestLayers = 4096;
 // Bounds the number of tensors, so that a hostile file cannot make the table of them fill memory.
-constexpr int64_t kLargestExperts = int64_t{1} << 18;
+constexpr int64_t kLargestExperts = int64_t{1} << 16;  // of all layers; the release has 15360
 
 std::string listed(const std::vector<int64_t>& values) {
   return fmt::format("[{}]", fmt::join(values, ", "));
@@ -204,9 +204,10 @@ Status check_drafts(const ModelConfig& c) {
   CACHALOT_OK(check_range("dspark_target_layer_ids (their number)",
                           static_cast<int64_t>(c.dspark_target_layer_ids.size()), 1, c.n_layers));
   CACHALOT_OK(check_range("dspark_markov_rank", c.dspark_markov_rank, 1, kLargestExtent));
+  CACHALOT_OK(
+      check_range("dspark_n_routed_experts", c.dspark_n_routed_experts, 1, kLargestExperts));
   CACHALOT_OK(check_range("dspark_n_routed_experts * n_mtp_layers",
-                          std::min(c.dspark_n_routed_experts, kLargestExperts) * c.n_mtp_layers, 1,
-                          kLargestExperts));
+                          c.dspark_n_routed_experts * c.n_mtp_layers, 1, kLargestExperts));
   return check_range("dspark_n_activated_experts", c.dspark_n_activated_experts, 1,
                      c.dspark_n_routed_experts);
 }

@@ -1,4 +1,5 @@
 // Writing a ModelConfig in both released forms.
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_fields.h"
@@ -15,7 +16,7 @@ ordered_json to_json(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 // The shortest decimal that reads back as this float: 1e-20, not 9.99999968e-21.
-ordered_json to_json(float value) { return std::stod(fmt::format("{}", value)); }
+ordered_json to_json(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
 
 }  // namespace
 
