@@ -1,0 +1,212 @@
+#include <algorithm>
+
+#include "backend/cpu/kernels/matmul_kernels.h"
+#include "backend/cpu/matmul_test_data.h"
+#include "ops/experts.h"
+
+namespace cachalot::cpu {
+namespace {
+
+using namespace testing;
+
+struct TestExperts {
+  int64_t dim, width;
+  std::vector<TestWeight> weights;  // w1, w2, w3 of each expert
+  std::vector<ExpertMatrices> experts;
+  std::vector<TestWeight> shared_weights;
+  SharedExpertMatrices shared;
+
+  TestExperts(Random& random, int64_t dim, int64_t width, int count) : dim(dim), width(width) {
+    for (int e = 0; e < count; ++e) {
+      weights.push_back(fp4_weight(random, width, dim, 119, 124));
+      weights.push_back(fp4_weight(random, dim, width, 119, 124));
+      weights.push_back(fp4_weight(random, width, dim, 119, 124));
+    }
+    for (int e = 0; e < count; ++e) {
+      experts.push_back({weights[3 * e].fp4, weights[3 * e + 1].fp4, weights[3 * e + 2].fp4});
+    }
+    shared_weights.push_back(fp8_weight(random, width, dim));
+    shared_weights.push_back(fp8_weight(random, dim, width));
+    shared_weights.push_back(fp8_weight(random, width, dim));
+    shared = {shared_weights[0].dense, shared_weights[1].dense, shared_weights[2].dense};
+  }
+};
+
+struct Choice {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+
+  Choice(Random& random, int64_t tokens, int64_t k, int experts) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::vector<int32_t> order(experts);
+      for (int e = 0; e < experts; ++e) order[e] = e;
+      for (int64_t i = 0; i < k; ++i) {
+        std::swap(order[i], order[random.integer(static_cast<int>(i), experts - 1)]);
+        ids.push_back(order[i]);
+        weights.push_back(random.uniform(0.1f, 1.0f));
+      }
+    }
+  }
+};
+
+std::vector<bf16> run(Queue& queue, const TestExperts& e, const std::vector<bf16>& x,
+                      const Choice& choice, int64_t first, int64_t tokens, float limit) {
+  const int64_t k =
+      static_cast<int64_t>(choice.ids.size()) * e.dim / static_cast<int64_t>(x.size());
+  std::vector<bf16> y(tokens * e.dim);
+  moe_experts(queue, {.x = {x.data() + first * e.dim, {tokens, e.dim}},
+                      .ids = {choice.ids.data() + first * k, {tokens, k}},
+                      .weights = {choice.weights.data() + first * k, {tokens, k}},
+                      .experts = e.experts,
+                      .shared = e.shared,
+                      .limit = limit,
+                      .y = {y.data(), {tokens, e.dim}}});
+  return y;
+}
+
+// One expert on one token, sums in double precision, the contract's roundings.
+std::vector<bf16> expert(const bf16* x, const TestWeight& w1, const TestWeight& w2,
+                         const TestWeight& w3, int64_t dim, int64_t width, float weight,
+                         float limit) {
+  const std::vector<double> input = quantized(x, dim);
+  std::vector<bf16> hidden(width), y(dim);
+  for (int64_t i = 0; i < width; ++i) {
+    double g = round_to_bf16(static_cast<float>(dot(input, w1, i).value));
+    double u = round_to_bf16(static_cast<float>(dot(input, w3, i).value));
+    if (limit > 0) {
+      g = std::min<double>(g, limit);
+      u = std::clamp<double>(u, -limit, limit);
+    }
+    hidden[i] = to_bf16(static_cast<float>(weight * (g / (1 + std::exp(-g)) * u)));
+  }
+  const std::vector<double> values = quantized(hidden.data(), width);
+  for (int64_t i = 0; i < dim; ++i) y[i] = to_bf16(static_cast<float>(dot(values, w2, i).value));
+  return y;
+}
+
+TEST(CpuMoeExperts, FollowsTheContract) {
+  for (Isa isa : isas()) {
+    ThreadTeam team(2);
+    Queue queue(team, isa, Arena(64));
+    Random random(11);
+    const int64_t dim = 96, width = 64, tokens = 9, k = 3;
+    const TestExperts e(random, dim, width, 5);
+    const std::vector<bf16> x = random.values(tokens * dim, 8.0f);
+    const Choice choice(random, tokens, k, 5);
+    for (float limit : {0.0f, 10.0f}) {
+      const std::vector<bf16> y = run(queue, e, x, choice, 0, tokens, limit);
+      int64_t differing = 0;
+      for (int64_t t = 0; t < tokens; ++t) {
+        std::vector<std::vector<bf16>> parts(5);
+        for (int64_t i = t * k; i < (t + 1) * k; ++i) {
+          const int32_t id = choice.ids[i];
+          parts[id] = expert(&x[t * dim], e.weights[3 * id], e.weights[3 * id + 1],
+                             e.weights[3 * id + 2], dim, width, choice.weights[i], limit);
+        }
+        const std::vector<bf16> shared =
+            expert(&x[t * dim], e.shared_weights[0], e.shared_weights[1], e.shared_weights[2], dim,
+                   width, 1.0f, limit);
+        for (int64_t c = 0; c < dim; ++c) {
+          float total = 0, size = std::fabs(to_float(shared[c]));
+          for (const std::vector<bf16>& part : parts) {
+            if (part.empty()) continue;
+            total += to_float(part[c]);
+            size += std::fabs(to_float(part[c]));
+          }
+          const float expected = round_to_bf16(total + to_float(shared[c]));
+          const float found = to_float(y[t * dim + c]);
+          differing += found != expected;
+          // A sum that rounds the other way moves a BF16 value by one step, seldom.
+          ASSERT_NEAR(found, expected, size * 0x1p-5) << name_of(isa) << " token " << t;
+        }
+      }
+      EXPECT_LE(differing, tokens * dim / 20) << name_of(isa);
+    }
+  }
+}
+
+TEST(CpuMoeExperts, ATokenIsTheSameAloneAndInCompany) {
+  for (Isa isa : isas()) {
+    Random random(12);
+    const int64_t dim = 288, width = 96, k = 3, most = 210;
+    const TestExperts e(random, dim, width, 4);
+    const std::vector<bf16> x = random.values(most * dim, 4.0f);
+    const Choice choice(random, most, k, 4);
+    ThreadTeam one(1);
+    Queue alone(one, isa, Arena(64));
+    std::vector<bf16> expected;
+    for (int64_t t = 0; t < most; ++t) {
+      const std::vector<bf16> y = run(alone, e, x, choice, t, 1, 10.0f);
+      expected.insert(expected.end(), y.begin(), y.end());
+    }
+    for (int threads : {1, 2, 3}) {
+      ThreadTeam team(threads);
+      Queue queue(team, isa, Arena(64));
+      for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64, 210}) {
+        EXPECT_TRUE(same_bits(run(queue, e, x, choice, 0, tokens, 10.0f),
+                              {expected.begin(), expected.begin() + tokens * dim}))
+            << name_of(isa) << ", " << tokens << " tokens, " << threads << " threads";
+      }
+    }
+  }
+}
+
+// Field fault "SwiGLU clamp": the gate from above only, up on both sides, before the product.
+TEST(CpuMoeExperts, ClampsGateFromAboveAndUpOnBothSides) {
+  const float gates[] = {-50, -10.5f, 9.9f, 10.1f, 80, 0, -1, 3};
+  const float ups[] = {-80, -10.1f, 0, 10.1f, 80, 1, 2, -3};
+  for (Isa isa : isas()) {
+    std::vector<bf16> g(64), u(64), h(64);
+    for (int i = 0; i < 64; ++i) {
+      g[i] = to_bf16(gates[i / 8]);
+      u[i] = to_bf16(ups[i % 8]);
+    }
+    matmul_kernels_for(isa).gated(g.data(), u.data(), 64, 10.0f, 0.75f, h.data());
+    for (int i = 0; i < 64; ++i) {
+      const double gate = std::min(to_float(g[i]), 10.0f);
+      const double up = std::clamp(to_float(u[i]), -10.0f, 10.0f);
+      const double expected = 0.75 * (gate / (1 + std::exp(-gate)) * up);
+      EXPECT_NEAR(to_float(h[i]), expected, std::fabs(expected) * 0x1.01p-8)
+          << name_of(isa) << " gate " << gates[i / 8] << " up " << ups[i % 8];
+    }
+  }
+}
+
+// Field fault "block scales", experts: all E8M0 codes a checkpoint may hold.
+TEST(CpuMoeExperts, Fp4ScalesAreNotFlushed) {
+  for (Isa isa : isas()) {
+    const MatmulKernels& kernels = matmul_kernels_for(isa);
+    std::vector<uint8_t> scratch(static_cast<size_t>(kernels.scratch_bytes) + 64);
+    void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+    for (int code : {0, 1, 120, 127, 128, 254}) {
+      const std::vector<uint8_t> codes(32 * 16, 0x22);  // 1, 1
+      const std::vector<uint8_t> scales(32, static_cast<uint8_t>(code));
+      std::vector<bf16> x(32, to_bf16(0));
+      x[21] = to_bf16(1);
+      std::vector<float> prepared(64), y(16 * 40);
+      kernels.quantize(x.data(), 32, prepared.data());
+      for (int64_t tokens : {1, 40}) {
+        const std::vector<const void*> rows(tokens, prepared.data());
+        kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,
+                                     .rows = 32,
+                                     .columns = 32,
+                                     .data = codes.data(),
+                                     .row_scales = scales.data()},
+                          .first_row = 16,
+                          .last_row = 32,
+                          .x = rows.data(),
+                          .tokens = tokens,
+                          .y_f32 = y.data(),
+                          .y_stride = 16,
+                          .y_first_row = 16},
+                         aligned);
+        for (int64_t i = 0; i < tokens * 16; ++i) {
+          ASSERT_EQ(y[i], e8m0_to_float(static_cast<uint8_t>(code))) << "scale code " << code;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cachalot::cpu
