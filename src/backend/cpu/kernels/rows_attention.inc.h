@@ -63,9 +63,10 @@ CACHALOT_INLINE void value_columns(const float* p, int64_t p_stride, int64_t hea
 
 void add_values(const float* p, int64_t p_stride, int64_t heads, const float* keys,
                 int64_t key_stride, int64_t key_count, int64_t n, float* o, int64_t o_stride) {
+  // 4 heads times 3 vectors and their operands fit 16 registers.
   int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    value_columns<2>(p, p_stride, heads, keys + i, key_stride, key_count, o + i, o_stride);
+  for (; i + 3 * kLanes <= n; i += 3 * kLanes) {
+    value_columns<3>(p, p_stride, heads, keys + i, key_stride, key_count, o + i, o_stride);
   }
   for (; i < n; i += kLanes) {
     value_columns<1>(p, p_stride, heads, keys + i, key_stride, key_count, o + i, o_stride);

@@ -2,9 +2,9 @@
 // of a group of 32 add up exactly in integers, and only the groups' sums, times a power of two, are
 // added in FP32.
 //
-// Lanes are keys. A tile of keys lies as [group][four channels][key][channel], one byte each, which
-// is what the byte dot products of AVX2 (unsigned times signed) take: keys are stored + 12 so that
-// they are unsigned, and 12 * sum(query) is taken off again.
+// Lanes are keys: one 32-bit word of a vector holds four channels of one key, which is what the
+// byte dot products of AVX2 (unsigned times signed) take. Keys are taken + 12 so that they are
+// unsigned, and 12 * sum(query) is taken off again.
 
 constexpr int kKeyOffset = 12;
 
@@ -18,7 +18,7 @@ void prepare_index_query(const uint8_t* rows, int64_t heads, int64_t width, void
     const uint8_t* row = rows + h * (width / 2 + groups);
     auto* values = static_cast<int8_t*>(query) + h * query_head_bytes(width);
     for (int64_t g = 0; g < groups; ++g) {
-      doubled_values(row + g * 16, 16, 0, values + g * 32);
+      doubled_values(row + g * 16, values + g * 32);
       int32_t correction = 0;
       for (int i = 0; i < 32; ++i) correction += kKeyOffset * values[g * 32 + i];
       const float scale = e8m0_value(row[width / 2 + g]) * 0.25f;
@@ -28,56 +28,108 @@ void prepare_index_query(const uint8_t* rows, int64_t heads, int64_t width, void
   }
 }
 
+// One group of channels of kLanes keys: four channels of every key in one vector.
+#if defined(__AVX2__)
+// 16 packed bytes -> 32 channels + kKeyOffset.
+CACHALOT_INLINE __m256i key_channels(const uint8_t* packed) {
+  const __m128i grid = _mm_add_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kDoubledGrid)),
+                                    _mm_set1_epi8(kKeyOffset));
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(packed));
+  const __m128i nibble = _mm_set1_epi8(0xF);
+  const __m128i even = _mm_shuffle_epi8(grid, _mm_and_si128(bytes, nibble));
+  const __m128i odd = _mm_shuffle_epi8(grid, _mm_and_si128(_mm_srli_epi16(bytes, 4), nibble));
+  return _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
+}
+
+// quads[q] = channels 4q .. 4q + 3 of eight keys: an 8 x 8 transpose of 32-bit words.
+CACHALOT_INLINE void transpose_keys(const uint8_t* const* rows, int64_t offset, __m256i* quads) {
+  __m256i pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    const __m256i a = key_channels(rows[i] + offset), b = key_channels(rows[i + 1] + offset);
+    pairs[i] = _mm256_unpacklo_epi32(a, b);
+    pairs[i + 1] = _mm256_unpackhi_epi32(a, b);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+    fours[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+    fours[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+    fours[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    quads[i] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x20);
+    quads[i + 4] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x31);
+  }
+}
+#endif
+
+CACHALOT_INLINE int32_t four_channels(const int8_t* query) {
+  int32_t four;
+  __builtin_memcpy(&four, query, 4);
+  return four;
+}
+
+// Eight products of at most 24 * 12, in pairs: 16-bit sums stay below 5000.
 #if defined(__AVX512BW__)
-CACHALOT_INLINE I32 group_dot(const uint8_t* keys, const int8_t* query) {
+struct GroupKeys {
+  __m512i quads[8];
+};
+CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset) {
+  __m256i low[8], high[8];
+  transpose_keys(rows, offset, low);
+  transpose_keys(rows + 8, offset, high);
+  GroupKeys keys;
+  for (int i = 0; i < 8; ++i) {
+    keys.quads[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low[i]), high[i], 1);
+  }
+  return keys;
+}
+CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
   __m512i total = _mm512_setzero_si512();
-  for (int quad = 0; quad < 8; ++quad) {
-    int32_t four;
-    __builtin_memcpy(&four, query + quad * 4, 4);
-    const __m512i key = _mm512_loadu_si512(keys + quad * 64);
-    total = _mm512_add_epi16(total, _mm512_maddubs_epi16(key, _mm512_set1_epi32(four)));
+  for (int q = 0; q < 8; ++q) {
+    const __m512i four = _mm512_set1_epi32(four_channels(query + q * 4));
+    total = _mm512_add_epi16(total, _mm512_maddubs_epi16(keys.quads[q], four));
   }
   return (I32)_mm512_madd_epi16(total, _mm512_set1_epi16(1));
 }
 #elif defined(__AVX2__)
-// 8 products of at most 24 * 12, in pairs: 16-bit sums stay below 5000.
-CACHALOT_INLINE I32 group_dot(const uint8_t* keys, const int8_t* query) {
+struct GroupKeys {
+  __m256i quads[8];
+};
+CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset) {
+  GroupKeys keys;
+  transpose_keys(rows, offset, keys.quads);
+  return keys;
+}
+CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
   __m256i total = _mm256_setzero_si256();
-  for (int quad = 0; quad < 8; ++quad) {
-    int32_t four;
-    __builtin_memcpy(&four, query + quad * 4, 4);
-    const __m256i key = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + quad * 32));
-    total = _mm256_add_epi16(total, _mm256_maddubs_epi16(key, _mm256_set1_epi32(four)));
+  for (int q = 0; q < 8; ++q) {
+    const __m256i four = _mm256_set1_epi32(four_channels(query + q * 4));
+    total = _mm256_add_epi16(total, _mm256_maddubs_epi16(keys.quads[q], four));
   }
   return (I32)_mm256_madd_epi16(total, _mm256_set1_epi16(1));
 }
 #else
-CACHALOT_INLINE I32 group_dot(const uint8_t* keys, const int8_t* query) {
-  I32 total{};
-  for (int quad = 0; quad < 8; ++quad) {
-    const U32 four = load_lanes<U32>(keys + quad * 4 * kLanes, kLanes);
-    for (int i = 0; i < 4; ++i) {
-      const I32 key = (I32)(four >> (8 * i)) & 0xFF;
-      total += key * static_cast<int32_t>(query[quad * 4 + i]);
+// Whole numbers below 2^24: FP32 adds them exactly.
+struct GroupKeys {
+  F32 channels[32];
+};
+CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset) {
+  GroupKeys keys;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    int8_t values[32];
+    doubled_values(rows[lane] + offset, values);
+    for (int i = 0; i < 32; ++i) {
+      keys.channels[i][lane] = static_cast<float>(values[i] + kKeyOffset);
     }
   }
-  return total;
+  return keys;
+}
+CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
+  F32 total{};
+  for (int i = 0; i < 32; ++i) total += keys.channels[i] * static_cast<float>(query[i]);
+  return __builtin_convertvector(total, I32);
 }
 #endif
-
-// kLanes keys of one group of channels; keys past `count` repeat the last one.
-CACHALOT_INLINE void load_group(const uint8_t* const* keys, int64_t count, int64_t width,
-                                int64_t group, uint8_t* tile, float* scales) {
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    const uint8_t* row = keys[lane < count ? lane : count - 1];
-    int8_t values[32];
-    doubled_values(row + group * 16, 16, kKeyOffset, values);
-    for (int quad = 0; quad < 8; ++quad) {
-      __builtin_memcpy(tile + (quad * kLanes + lane) * 4, values + quad * 4, 4);
-    }
-    scales[lane] = e8m0_value(row[width / 2 + group]);
-  }
-}
 
 constexpr int64_t kMostIndexHeads = 128;
 
@@ -86,19 +138,19 @@ void index_scores(const void* query, const float* weights, int64_t heads, int64_
   const int64_t groups = width / 32;
   for (int64_t at = 0; at < count; at += kLanes) {
     const int64_t lanes = count - at < kLanes ? count - at : kLanes;
+    const uint8_t* rows[kLanes];  // idle lanes repeat the last key
+    for (int64_t i = 0; i < kLanes; ++i) rows[i] = keys[at + (i < lanes ? i : lanes - 1)];
     F32 dots[kMostIndexHeads];
     for (int64_t g = 0; g < groups; ++g) {
-      alignas(64) uint8_t tile[32 * kLanes];
-      float key_scales[kLanes];
-      load_group(keys + at, lanes, width, g, tile, key_scales);
-      const F32 key_scale = load(key_scales);
+      const GroupKeys group = load_group(rows, g * 16);
+      F32 key_scale;
+      for (int i = 0; i < kLanes; ++i) key_scale[i] = e8m0_value(rows[i][width / 2 + g]);
       for (int64_t h = 0; h < heads; ++h) {
         const auto* head = static_cast<const int8_t*>(query) + h * query_head_bytes(width);
         float scale;
-        int32_t correction;
         __builtin_memcpy(&scale, head + width + g * 8, 4);
-        __builtin_memcpy(&correction, head + width + g * 8 + 4, 4);
-        const F32 dot = __builtin_convertvector(group_dot(tile, head + g * 32) - correction, F32);
+        const int32_t correction = four_channels(head + width + g * 8 + 4);
+        const F32 dot = __builtin_convertvector(group_dot(group, head + g * 32) - correction, F32);
         // Scales are powers of two: their product and its product with the sum are exact.
         const F32 factor = key_scale * scale;
         dots[h] = g == 0 ? dot * factor : fma(dot, factor, dots[h]);

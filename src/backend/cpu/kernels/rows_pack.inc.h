@@ -96,40 +96,48 @@ void unpack_e4m3(const uint8_t* codes, const uint8_t* scales, int64_t n, bf16* o
 // Twice the E2M1 values: whole numbers.
 constexpr int8_t kDoubledGrid[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// 2 * n E2M1 codes -> doubled values as bytes, n = 8 or 16 packed bytes; + offset.
-CACHALOT_INLINE void doubled_values(const uint8_t* packed, int64_t n, int offset, int8_t* out) {
-#if defined(__AVX2__)
-  const __m128i grid = _mm_add_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kDoubledGrid)),
-                                    _mm_set1_epi8(static_cast<char>(offset)));
-  const __m128i bytes = n == 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(packed))
-                                : _mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed));
-  const __m128i mask = _mm_set1_epi8(0xF);
-  const __m128i even = _mm_shuffle_epi8(grid, _mm_and_si128(bytes, mask));
-  const __m128i odd = _mm_shuffle_epi8(grid, _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi8(even, odd));
-  if (n == 16) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm_unpackhi_epi8(even, odd));
+// 16 packed bytes, the even channel in the low nibble -> 32 doubled values.
+CACHALOT_INLINE void doubled_values(const uint8_t* packed, int8_t* out) {
+  for (int i = 0; i < 16; ++i) {
+    out[2 * i] = kDoubledGrid[packed[i] & 0xF];
+    out[2 * i + 1] = kDoubledGrid[packed[i] >> 4];
   }
-#else
-  for (int64_t i = 0; i < n; ++i) {
-    out[2 * i] = static_cast<int8_t>(kDoubledGrid[packed[i] & 0xF] + offset);
-    out[2 * i + 1] = static_cast<int8_t>(kDoubledGrid[packed[i] >> 4] + offset);
+}
+
+// The values of E4M3 codes 0 .. 127 (the scales of latents are positive), times 2^8: what
+// load_e2m1_block leaves out.
+struct LatentScales {
+  float values[128];
+  constexpr LatentScales() : values() {
+    for (int code = 0; code < 128; ++code) {
+      const int exponent = code >> 3, mantissa = code & 7;
+      float value = static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) * 0x1p-1f;
+      for (int i = 1; i < exponent; ++i) value *= 2;
+      values[code] = value;
+    }
   }
-#endif
+};
+constexpr LatentScales kLatentScales;
+
+// 32 channels with a scale per 16.
+CACHALOT_INLINE void unpack_latent_block(const uint8_t* codes, float low, float high, float* out) {
+  const Block block = load_e2m1_block(codes);
+  for (int i = 0; i < kBlockVectors; ++i) {
+    store(out + i * kLanes, block.v[i] * (i < kBlockVectors / 2 ? low : high));
+  }
 }
 
 void unpack_latent(const uint8_t* row, int64_t n, float* out) {
-  typedef int8_t Signed __attribute__((vector_size(kLanes)));
-  for (int64_t at = 0; at < n; at += 16) {
-    const uint32_t code = row[n / 2 + at / 16], exponent = (code >> 3) & 0xF, mantissa = code & 7;
-    // The scale is positive; half of it undoes the doubling.
-    const float scale = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-10f
-                                      : bits_to_float(((exponent + 119) << 23) | (mantissa << 20));
-    int8_t doubled[16];
-    doubled_values(row + at / 2, 8, 0, doubled);
-    for (int64_t i = 0; i < 16; i += kLanes) {
-      store(out + at + i,
-            __builtin_convertvector(load_lanes<Signed>(doubled + i, kLanes), F32) * scale);
-    }
+  const uint8_t* scales = row + n / 2;
+  int64_t at = 0;
+  for (; at + 32 <= n; at += 32) {
+    unpack_latent_block(row + at / 2, kLatentScales.values[scales[at / 16] & 0x7F],
+                        kLatentScales.values[scales[at / 16 + 1] & 0x7F], out + at);
   }
+  if (at == n) return;
+  uint8_t codes[16] = {};
+  float values[32];
+  __builtin_memcpy(codes, row + at / 2, 8);
+  unpack_latent_block(codes, kLatentScales.values[scales[at / 16] & 0x7F], 0, values);
+  __builtin_memcpy(out + at, values, 16 * sizeof(float));
 }
