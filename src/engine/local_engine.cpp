@@ -21,17 +21,37 @@ struct Parts {
   size_t workspace = 0;
 };
 
-template <class Q>
+// A queue with what must outlive it. Each is made from the workspace and its own options.
+struct ReferenceDevice {
+  explicit ReferenceDevice(Arena arena) : queue(std::move(arena)) {}
+
+  reference::Queue queue;
+};
+
+struct CpuDevice {
+  CpuDevice(Arena arena, int threads, Isa isa)
+      : team(threads), queue(team, isa, std::move(arena)) {}
+
+  ThreadTeam team;
+  cpu::Queue queue;
+};
+
+struct CheckedDevice {
+  CheckedDevice(Arena arena, int threads, Isa isa)
+      : cpu(std::move(arena), threads, isa), queue(cpu.queue) {}
+
+  CpuDevice cpu;
+  checked::Queue<cpu::Queue> queue;
+};
+
+template <class Device>
 class LocalEngine final : public Engine {
  public:
-  // make_queue(Arena) -> Q
-  template <class MakeQueue>
-  LocalEngine(Parts parts, std::unique_ptr<ThreadTeam> team, std::string description,
-              MakeQueue&& make_queue)
+  template <class... DeviceOptions>
+  LocalEngine(Parts parts, std::string description, DeviceOptions... device_options)
       : parts_(std::move(parts)),
-        team_(std::move(team)),
         description_(std::move(description)),
-        queue_(make_queue(team_.get(), Arena(parts_.workspace))),
+        device_(Arena(parts_.workspace), device_options...),
         sequences_(parts_.caches),
         batch_(parts_.options.max_step_tokens) {}
 
@@ -53,26 +73,29 @@ class LocalEngine final : public Engine {
       sequences_.extend(step.sequence, static_cast<int64_t>(step.tokens.size()));
     }
     // Results stay in the arena, readable until the next step takes it over.
-    queue_.arena().release_to(0);
+    device_.queue.arena().release_to(0);
     const StepInputs inputs = batch_.inputs(sequences_);
     const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
                           batch_.shape(), inputs,         request.observer};
-    const StepOutputs outputs = forward(queue_, context);
+    const StepOutputs outputs = forward(device_.queue, context);
     return StepResult{.logits = outputs.logits, .taps = outputs.taps};
   }
 
   std::string first_departure() const override {
-    if constexpr (requires { queue_.first_departure(); }) {
-      if (queue_.first_departure()) return queue_.first_departure()->text();
+    if constexpr (std::is_same_v<Device, CheckedDevice>) {
+      const auto& departure = device_.queue.first_departure();
+      if (departure) {
+        return fmt::format("{} in {}: field {} departs from the reference", departure->operation,
+                           departure->label, departure->field);
+      }
     }
     return {};
   }
 
  private:
   Parts parts_;
-  std::unique_ptr<ThreadTeam> team_;
   std::string description_;
-  Q queue_;
+  Device device_;
   Sequences sequences_;
   StepBatch batch_;
 };
@@ -131,26 +154,19 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
                                    options.max_step_tokens, options.max_step_tokens);
 
   if (options.backend == Backend::reference) {
-    return std::make_unique<LocalEngine<reference::Queue>>(
-        std::move(parts), nullptr, "reference",
-        [](ThreadTeam*, Arena arena) { return reference::Queue(std::move(arena)); });
+    return std::make_unique<LocalEngine<ReferenceDevice>>(std::move(parts), "reference");
   }
   CACHALOT_TRY(const Isa isa,
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
-  auto team = std::make_unique<ThreadTeam>(options.threads);
+  const int threads =
+      options.threads > 0 ? options.threads : static_cast<int>(available_cpus().size());
   const std::string description =
-      fmt::format("cpu, {}, {} thread{}", name_of(isa), team->size(), team->size() == 1 ? "" : "s");
+      fmt::format("cpu, {}, {} thread{}", name_of(isa), threads, threads == 1 ? "" : "s");
   if (options.backend == Backend::checked) {
-    return std::make_unique<LocalEngine<checked::Queue<cpu::Queue>>>(
-        std::move(parts), std::move(team), "checked " + description,
-        [isa](ThreadTeam* threads, Arena arena) {
-          return checked::Queue<cpu::Queue>(cpu::Queue(*threads, isa, std::move(arena)));
-        });
+    return std::make_unique<LocalEngine<CheckedDevice>>(std::move(parts), "checked " + description,
+                                                        threads, isa);
   }
-  return std::make_unique<LocalEngine<cpu::Queue>>(
-      std::move(parts), std::move(team), description, [isa](ThreadTeam* threads, Arena arena) {
-        return cpu::Queue(*threads, isa, std::move(arena));
-      });
+  return std::make_unique<LocalEngine<CpuDevice>>(std::move(parts), description, threads, isa);
 }
 
 }  // namespace cachalot

@@ -1,0 +1,51 @@
+// Opens a model folder the way the program does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "engine/engine.h"
+#include "tokenizer/engram_token_map.h"
+#include "tokenizer/tokenizer.h"
+
+namespace cachalot::test {
+
+inline std::filesystem::path data_path(const std::string& name) {
+  return std::filesystem::path(CACHALOT_SOURCE_DIR) / "tests/data" / name;
+}
+
+inline std::filesystem::path nano_path() {
+  return std::filesystem::path(CACHALOT_SOURCE_DIR) / "models/nano";
+}
+
+inline std::shared_ptr<const Checkpoint> open_checkpoint(const std::filesystem::path& folder) {
+  auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint) throw std::runtime_error(checkpoint.error().message);
+  return std::make_shared<const Checkpoint>(std::move(*checkpoint));
+}
+
+inline std::unique_ptr<Engine> open_engine(const std::filesystem::path& folder,
+                                           const EngineOptions& options) {
+  auto tokenizer = Tokenizer::load(folder);
+  if (!tokenizer) throw std::runtime_error(tokenizer.error().message);
+  auto classes = engram_token_map(*tokenizer);
+  if (!classes) throw std::runtime_error(classes.error().message);
+  auto engine = make_engine(open_checkpoint(folder), classes->class_of, options);
+  if (!engine) throw std::runtime_error(engine.error().message);
+  return std::move(*engine);
+}
+
+inline std::vector<Isa> supported_isas() {
+  std::vector<Isa> isas;
+  for (Isa isa : kAllIsas) {
+    if (supports(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+}  // namespace cachalot::test
