@@ -182,7 +182,7 @@ TEST_P(Invariance, AReusedSlotIsLikeAFreshOne) {
 INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                          testing::Values(Model{"TinyA", test::data_path("tiny-a"), 96},
                                          Model{"TinyB", test::data_path("tiny-b"), 96},
-                                         Model{"Nano", test::nano_path(), 150}),
+                                         Model{"Nano", test::nano_path(), 100}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(EngineRequests, WhatIsWrongIsSaidAndNothingChanges) {
