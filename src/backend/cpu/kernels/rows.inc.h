@@ -3,13 +3,6 @@
 // one copy the linker keeps for every caller.
 
 #include "backend/cpu/kernels/row_kernels.h"
-
-#if defined(__AVX512F__)
-// g++ 12's own avx512fintrin.h starts undefined vectors with themselves.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 #include "backend/cpu/kernels/simd.h"
 
 namespace cachalot::cpu {

@@ -37,7 +37,7 @@ CACHALOT_INLINE void value_tile(const float* p, int64_t p_stride, const float* k
     F32 value[V];
     for (int v = 0; v < V; ++v) value[v] = load(keys + k * key_stride + v * kLanes);
     for (int h = 0; h < H; ++h) {
-      const F32 weight = splat(p[h * p_stride + k]);
+      const F32 weight = broadcast(p + h * p_stride + k);
       for (int v = 0; v < V; ++v) total[h][v] = fma(weight, value[v], total[h][v]);
     }
   }

@@ -29,6 +29,17 @@ CACHALOT_INLINE void store(bf16* to, F32 x, int64_t count = kLanes) {
   store_lanes(to, __builtin_convertvector(bf16_bits(x), U16), count);
 }
 
+// A value from memory in every lane: one load. splat() adds it to zero first, because of -0.
+CACHALOT_INLINE F32 broadcast(const float* from) {
+#if defined(__AVX512F__)
+  return _mm512_set1_ps(*from);
+#elif defined(__AVX2__)
+  return _mm256_broadcast_ss(from);
+#else
+  return splat(*from);
+#endif
+}
+
 // body(i, lanes) over n elements; lanes is kLanes except in the last call.
 template <class Body>
 CACHALOT_INLINE void for_lanes(int64_t n, Body body) {
