@@ -106,16 +106,24 @@ void multiply_few(const Product& p, int64_t token) {
       Row(p.weight, clamped(first + 3, p.last_row))
 #endif
     };
-    F32 sums[kTileRows][kTokens] = {};
-    for (int64_t b = 0; b < blocks; ++b) {
+    F32 sums[kTileRows][kTokens];
 #pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) {
-        const Block w = rows[r].block(b);
+    for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) {
+      for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
+    }
+    for (int64_t b = 0; b < blocks; ++b) {
+      // Two rows at a time: their additions do not wait for one another.
+#pragma GCC unroll 2
+      for (int r = 0; r < kTileRows; r += 2) {
+        const Block w[2] = {rows[r].block(b), rows[r + 1].block(b)};
 #pragma GCC unroll 4
-          for (int i = 0; i < kBlockVectors; ++i) {
-            sums[r][t] = fma(w.v[i], load(x[t] + b * kBlock + i * kLanes), sums[r][t]);
+        for (int i = 0; i < kBlockVectors; ++i) {
+#pragma GCC unroll 8
+          for (int t = 0; t < kTokens; ++t) {
+            const F32 v = load(x[t] + b * kBlock + i * kLanes);
+            sums[r][t] = fma(w[0].v[i], v, sums[r][t]);
+            sums[r + 1][t] = fma(w[1].v[i], v, sums[r + 1][t]);
           }
         }
       }
@@ -146,7 +154,9 @@ void decode_panel(const Product& p, int64_t first, int64_t count, float* panel) 
 template <int kTokens>
 void multiply_tile(const float* panel, const float* const* x, int64_t count, float* sums) {
   F32 s[kTileRows][kTokens];
+#pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) s[r][t] = load(sums + (t * kOutputBlock + r) * kLanes);
   }
   for (int64_t k = 0; k < count; k += kLanes) {
@@ -160,7 +170,9 @@ void multiply_tile(const float* panel, const float* const* x, int64_t count, flo
       for (int t = 0; t < kTokens; ++t) s[r][t] = fma(w, v[t], s[r][t]);
     }
   }
+#pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) store(sums + (t * kOutputBlock + r) * kLanes, s[r][t]);
   }
 }

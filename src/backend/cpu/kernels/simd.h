@@ -38,7 +38,15 @@ typedef uint8_t U8Memory __attribute__((vector_size(kLanes), may_alias, aligned(
 
 // ------------------------------------------------------------------------------------- arithmetic
 
-CACHALOT_INLINE F32 splat(float value) { return F32{} + value; }
+CACHALOT_INLINE F32 splat(float value) {
+#if defined(__AVX512F__)
+  return _mm512_set1_ps(value);
+#elif defined(__AVX2__)
+  return _mm256_set1_ps(value);
+#else
+  return F32{value, value, value, value, value, value, value, value};
+#endif
+}
 CACHALOT_INLINE I32 splat(int32_t value) { return I32{} + value; }
 CACHALOT_INLINE F32 load(const float* p) { return *reinterpret_cast<const F32Memory*>(p); }
 CACHALOT_INLINE void store(float* p, F32 v) { *reinterpret_cast<F32Memory*>(p) = v; }
@@ -96,8 +104,16 @@ CACHALOT_INLINE float max_of(F32 v) {
 // ------------------------------------------------------------------------------------------ BF16
 
 CACHALOT_INLINE F32 load_bf16(const void* p) {
+#if defined(__AVX512F__)
+  const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+#elif defined(__AVX2__)
+  const __m128i halves = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#else
   const U16 halves = *static_cast<const U16Memory*>(p);
   return (F32)(__builtin_convertvector(halves, U32) << 16);
+#endif
 }
 
 // RNE, NaN stays NaN: base/number_formats.h, to_bf16, in every lane.
@@ -150,8 +166,21 @@ CACHALOT_INLINE F32 load_e4m3(const uint8_t* p) {
 
 CACHALOT_INLINE Block load_e4m3_block(const uint8_t* p) {
   Block block;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // As load_e4m3, sixteen codes at a time.
+  const __m256i keep = _mm256_set1_epi16(static_cast<int16_t>(0xBFFF));
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m256i words =
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
+    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(words, 7), keep);
+    block.v[2 * i] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+    block.v[2 * i + 1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+  }
+#else
 #pragma GCC unroll 4
   for (int i = 0; i < kBlockVectors; ++i) block.v[i] = load_e4m3(p + i * kLanes);
+#endif
   return block;
 }
 
