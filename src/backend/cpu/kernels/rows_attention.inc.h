@@ -30,18 +30,25 @@ template <int H, int V>
 CACHALOT_INLINE void value_tile(const float* p, int64_t p_stride, const float* keys,
                                 int64_t key_stride, int64_t key_count, float* o, int64_t o_stride) {
   F32 total[H][V];
+#pragma GCC unroll 4
   for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) total[h][v] = load(o + h * o_stride + v * kLanes);
   }
   for (int64_t k = 0; k < key_count; ++k) {
     F32 value[V];
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) value[v] = load(keys + k * key_stride + v * kLanes);
+#pragma GCC unroll 4
     for (int h = 0; h < H; ++h) {
       const F32 weight = broadcast(p + h * p_stride + k);
+#pragma GCC unroll 4
       for (int v = 0; v < V; ++v) total[h][v] = fma(weight, value[v], total[h][v]);
     }
   }
+#pragma GCC unroll 4
   for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) store(o + h * o_stride + v * kLanes, total[h][v]);
   }
 }

@@ -46,13 +46,18 @@ CACHALOT_INLINE void dot_tile(const X* x, int64_t x_stride, const W* w, int64_t 
   for_lanes(
       n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
         F32 column[C];
+#pragma GCC unroll 4
         for (int c = 0; c < C; ++c) column[c] = load(w + c * w_stride + i, lanes);
+#pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
           const F32 row = load(x + r * x_stride + i, lanes);
+#pragma GCC unroll 4
           for (int c = 0; c < C; ++c) total[r][c] = fma(row, column[c], total[r][c]);
         }
       });
+#pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) y[r * y_stride + c] = sum(total[r][c]);
   }
 }
@@ -109,10 +114,13 @@ CACHALOT_INLINE void expand_copies(const bf16* y, const float* post, const float
   for_lanes(
       dim, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
         F32 copy[kCopies];
+#pragma GCC unroll 8
         for (int j = 0; j < kCopies; ++j) copy[j] = load(stream + j * dim + i, lanes);
         const F32 out = load(y + i, lanes);
+#pragma GCC unroll 8
         for (int k = 0; k < kCopies; ++k) {
           F32 total = copy[0] * comb[k];
+#pragma GCC unroll 8
           for (int j = 1; j < kCopies; ++j) {
             total = fma(copy[j], splat(comb[j * kCopies + k]), total);
           }

@@ -109,9 +109,12 @@ CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
   return (I32)_mm256_madd_epi16(total, _mm256_set1_epi16(1));
 }
 #else
-// Whole numbers below 2^24: FP32 adds them exactly.
+// Whole numbers below 2^24: FP32 adds them exactly. Halves of a vector, because GCC keeps a vector
+// wider than the machine's in memory.
+typedef float FourFloats __attribute__((vector_size(16), may_alias));
+static_assert(kLanes == 8);
 struct GroupKeys {
-  F32 channels[32];
+  alignas(16) float channels[32][kLanes];
 };
 CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset) {
   GroupKeys keys;
@@ -125,9 +128,18 @@ CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset)
   return keys;
 }
 CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
-  F32 total{};
-  for (int i = 0; i < 32; ++i) total += keys.channels[i] * static_cast<float>(query[i]);
-  return __builtin_convertvector(total, I32);
+  FourFloats low{}, high{};
+  for (int i = 0; i < 32; ++i) {
+    const float factor = static_cast<float>(query[i]);
+    low += *reinterpret_cast<const FourFloats*>(keys.channels[i]) * factor;
+    high += *reinterpret_cast<const FourFloats*>(keys.channels[i] + 4) * factor;
+  }
+  I32 total;
+  for (int i = 0; i < 4; ++i) {
+    total[i] = static_cast<int32_t>(low[i]);
+    total[i + 4] = static_cast<int32_t>(high[i]);
+  }
+  return total;
 }
 #endif
 
