@@ -1,3 +1,89 @@
+// cachalot: one executable, one file per subcommand.
 #include <fmt/format.h>
 
-int main() { fmt::print("cachalot {}\n", CACHALOT_VERSION); }
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "base/cpu_info.h"
+#include "perplexity_command.h"
+#include "render_command.h"
+#include "run_command.h"
+#include "synth_command.h"
+#include "tokenize_command.h"
+#include "trace_command.h"
+
+namespace cachalot {
+namespace {
+
+constexpr int kUsageExit = 2;
+
+void print_version() {
+  const auto isa = isa_from_environment();
+  fmt::print("cachalot {}\ninstruction set: {} (this machine runs up to {})\nbuild: {}, {}\n",
+             CACHALOT_VERSION, isa ? name_of(*isa) : isa.error().message, name_of(best_isa()),
+             CACHALOT_BUILD_TYPE, CACHALOT_COMPILER);
+}
+
+// CLI11 lists beside each option what it excludes and the bounds of its values; the errors say that
+// well enough.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(34); }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    const std::string& value = option->get_default_str();
+    return value.empty() ? " VALUE" : " VALUE (" + value + ")";
+  }
+};
+
+void add_commands(CLI::App& app) {
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.require_subcommand(0, 1);
+  add_run_command(app);
+  add_tokenize_command(app);
+  add_render_command(app);
+  add_perplexity_command(app);
+  add_synth_command(app);
+  add_trace_command(app);
+  app.add_subcommand("version", "Show version, instruction set and build")->callback(print_version);
+}
+
+// What was typed wrong, and where help is.
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const auto chosen = app.get_subcommands();
+  fmt::print(stderr, "error: {}\n'cachalot{}{} --help' lists what is possible.\n", error.what(),
+             chosen.empty() ? "" : " ", chosen.empty() ? "" : chosen.front()->get_name());
+  return kUsageExit;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Cachalot runs DeepSeek-V4.1 from its released checkpoint.", "cachalot"};
+  add_commands(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return usage_error(app, error);
+  }
+  if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+  return 0;
+}
+
+}  // namespace
+}  // namespace cachalot
+
+int main(int argc, char** argv) {
+  try {
+    return cachalot::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "error: out of memory; a shorter --ctx needs less\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+  }
+  return 1;
+}

@@ -16,4 +16,7 @@ inline std::optional<std::string> value(const char* name) {
 // CACHALOT_CPU_ISA: forces an instruction set (base/cpu_info.h).
 inline std::optional<std::string> cpu_isa() { return value("CACHALOT_CPU_ISA"); }
 
+// NO_COLOR (no-color.org): no escape sequences on terminals.
+inline bool no_color() { return value("NO_COLOR").has_value(); }
+
 }  // namespace cachalot::environment

@@ -1,0 +1,69 @@
+#include "answer_json.h"
+
+#include <cmath>
+
+#include "answer_printer.h"
+
+namespace cachalot {
+namespace {
+
+Json usage_json(const GenerationResult& result) {
+  const auto completion = static_cast<int64_t>(result.ids.size());
+  return Json(Json::Object{
+      {"prompt_tokens", Json::integer(result.prompt_tokens)},
+      {"completion_tokens", Json::integer(completion)},
+      {"total_tokens", Json::integer(result.prompt_tokens + completion)},
+  });
+}
+
+// Microseconds are as fine as these are known.
+Json rounded(double value) { return Json(std::round(value * 1e6) / 1e6); }
+
+Json timings_json(const GenerationResult& result, double load_seconds) {
+  return Json(Json::Object{
+      {"load_seconds", rounded(load_seconds)},
+      {"prefill_seconds", rounded(result.prefill_seconds)},
+      {"prefill_tokens_per_second", rounded(prefill_rate(result))},
+      {"decode_seconds", rounded(result.decode_seconds)},
+      {"decode_tokens_per_second", rounded(decode_rate(result))},
+  });
+}
+
+}  // namespace
+
+Json tool_calls_json(const std::vector<ParsedCall>& calls) {
+  Json::Array array;
+  for (const ParsedCall& call : calls) {
+    const std::string name =
+        call.name_space.empty() ? call.name : call.name_space + "::" + call.name;
+    Json function(Json::Object{{"name", Json(name)}, {"arguments", Json(call.arguments)}});
+    array.push_back(Json(Json::Object{
+        {"id", Json(call.id)}, {"type", Json("function")}, {"function", std::move(function)}}));
+  }
+  return Json(std::move(array));
+}
+
+Json answer_json(const Answer& answer, double load_seconds) {
+  const ParsedMessage& message = answer.message;
+  Json::Array ids;
+  for (const int32_t id : answer.generation.ids) ids.push_back(Json::integer(int64_t{id}));
+  Json result(Json::Object{
+      {"ids", Json(std::move(ids))},
+      {"text", Json(answer.text)},
+      {"reasoning_content", Json(message.reasoning_content)},
+      {"content", Json(message.content)},
+      {"tool_calls", tool_calls_json(message.tool_calls)},
+      {"finish_reason", Json(message.finish_reason)},
+      {"usage", usage_json(answer.generation)},
+      {"timings", timings_json(answer.generation, load_seconds)},
+  });
+  if (!message.warnings.empty()) {
+    Json::Array warnings;
+    for (const std::string& warning : message.warnings) warnings.push_back(Json(warning));
+    result.set("warnings", Json(std::move(warnings)));
+  }
+  if (!message.failure.empty()) result.set("failure", Json(message.failure));
+  return result;
+}
+
+}  // namespace cachalot

@@ -1,0 +1,104 @@
+#include "model_loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "checkpoint/checkpoint.h"
+#include "default_model.h"
+#include "tokenizer/engram_token_map.h"
+
+namespace cachalot {
+namespace {
+
+// The caches of a whole context are reserved at start; the release allows a million tokens, which
+// few machines want to pay for unasked.
+constexpr int64_t kDefaultContextLimit = 32768;
+
+Result<EngineOptions> engine_options(const ModelOptions& options, const ModelConfig& config) {
+  EngineOptions result;
+  result.threads = options.threads;
+  if (options.backend == "reference") result.backend = Backend::reference;
+  if (options.backend == "checked") result.backend = Backend::checked;
+  if (!options.isa.empty()) {
+    CACHALOT_TRY(result.isa, choose_isa(options.isa));
+  }
+  if (options.context > config.max_position_embeddings)
+    return fail("--ctx: the model takes at most {} tokens, found {}",
+                config.max_position_embeddings, options.context);
+  result.max_context = options.context > 0
+                           ? options.context
+                           : std::min(config.max_position_embeddings, kDefaultContextLimit);
+  result.max_step_tokens = options.chunk;
+  return result;
+}
+
+Status check_folder(const std::string& model) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(model, ignored)) return {};
+  return fail(
+      "{}: expected a model folder (config.json, tokenizer.json and *.safetensors), found {}; "
+      "name one with -m FOLDER",
+      model, std::filesystem::exists(model, ignored) ? "a file" : "nothing there");
+}
+
+}  // namespace
+
+void add_model_option(CLI::App& command, ModelOptions& options) {
+  options.model = default_model();
+  command.add_option("-m,--model", options.model, "Model folder")->capture_default_str();
+}
+
+void add_engine_options(CLI::App& command, ModelOptions& options) {
+  constexpr const char* kGroup = "Engine";
+  command.add_option("--threads", options.threads, "CPU threads (0: one per available CPU)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--isa", options.isa,
+                  "Instruction set: generic, avx2, avx512, avx512_bf16 (default: the best here)")
+      ->group(kGroup);
+  command
+      .add_option("--backend", options.backend,
+                  "cpu; reference (slow, for comparison); checked (cpu compared with reference)")
+      ->check(CLI::IsMember({"cpu", "reference", "checked"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--ctx", options.context,
+                  fmt::format("Context length in tokens (default: the model's, at most {})",
+                              kDefaultContextLimit))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->group(kGroup);
+  command.add_option("--chunk", options.chunk, "Tokens of the prompt computed at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+Result<LoadedModel> load_model(const ModelOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  CACHALOT_OK(check_folder(options.model));
+  CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
+  const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
+  for (const std::string& warning : checkpoint->warnings())
+    fmt::print(stderr, "warning: {}\n", warning);
+  const ModelConfig& config = checkpoint->config();
+  CACHALOT_TRY(Tokenizer tokenizer, Tokenizer::load(options.model));
+  if (tokenizer.vocab_size() != config.vocab_size)
+    return fail("{}: tokenizer.json has {} tokens, config.json says vocab_size {}", options.model,
+                tokenizer.vocab_size(), config.vocab_size);
+  CACHALOT_TRY(GenerationConfig generation,
+               load_generation_config(options.model, config.vocab_size));
+  if (generation.end_tokens.empty())
+    generation.end_tokens = {static_cast<int32_t>(config.eos_token_id)};
+  CACHALOT_TRY(EngramTokenMap classes, engram_token_map(tokenizer));
+  CACHALOT_TRY(const EngineOptions engine_settings, engine_options(options, config));
+  CACHALOT_TRY(auto engine, make_engine(checkpoint, std::move(classes.class_of), engine_settings));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return LoadedModel{std::move(tokenizer), std::move(engine), std::move(generation), seconds};
+}
+
+}  // namespace cachalot

@@ -1,0 +1,41 @@
+// A model folder -> everything a command needs to generate text.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "generation_config.h"
+#include "tokenizer/tokenizer.h"
+
+namespace cachalot {
+
+struct ModelOptions {
+  std::string model;
+  int threads = 0;
+  std::string isa;
+  std::string backend = "cpu";
+  int64_t context = 0;
+  int64_t chunk = 512;
+};
+
+// -m, --threads, --isa, --backend, --ctx, --chunk. A command that takes the model in another way
+// leaves out -m.
+void add_model_option(CLI::App& command, ModelOptions& options);
+void add_engine_options(CLI::App& command, ModelOptions& options);
+
+struct LoadedModel {
+  Tokenizer tokenizer;
+  std::unique_ptr<Engine> engine;
+  GenerationConfig generation;  // end_tokens filled from the configuration if need be
+  double load_seconds = 0;
+
+  const ModelConfig& config() const { return engine->config(); }
+};
+
+// Errors: see Checkpoint::open, Tokenizer::load, make_engine; a vocabulary of the tokenizer that
+// differs from the checkpoint's. Warnings of the checkpoint go to stderr.
+Result<LoadedModel> load_model(const ModelOptions& options);
+
+}  // namespace cachalot

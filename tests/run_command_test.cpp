@@ -1,0 +1,257 @@
+// The real program on the model that comes with the project.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "chat/json_value.h"
+
+namespace cachalot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kHello = "Hello! How can I help you?\n";
+
+struct ProgramResult {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class RunCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/cachalot-run-XXXXXX";
+    folder_ = mkdtemp(pattern);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).string();
+  }
+
+  // `arguments` as a shell reads them.
+  ProgramResult program(const std::string& arguments, const std::string& input = "") {
+    const std::string in = write("stdin", input);
+    const std::string out = (folder_ / "stdout").string(), err = (folder_ / "stderr").string();
+    const int status =
+        std::system((std::string("cd " CACHALOT_SOURCE_DIR " && " CACHALOT_PROGRAM " ") +
+                     arguments + " <" + in + " >" + out + " 2>" + err)
+                        .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+  }
+
+  Json json_answer(const std::string& arguments, const std::string& input = "") {
+    const ProgramResult result = program("run --json " + arguments, input);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto json = parse_json(result.out);
+    EXPECT_TRUE(json.has_value()) << result.out;
+    return json.value_or(Json());
+  }
+
+  void expect_error(const std::string& arguments, int exit_code, const std::string& part,
+                    const std::string& input = "") {
+    const ProgramResult result = program(arguments, input);
+    EXPECT_EQ(result.exit_code, exit_code) << arguments << "\n" << result.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << arguments << "\n" << result.err;
+    EXPECT_EQ(result.out, "") << arguments;
+  }
+
+  fs::path folder_;
+};
+
+// The first example of a family in the model's own list.
+Json example(const std::string& family) {
+  std::ifstream file(CACHALOT_SOURCE_DIR "/models/nano/examples.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const Json json = *parse_json(line);
+    if (*json.find("family")->string() == family) return json;
+  }
+  return Json();
+}
+
+std::string text_of(const Json& json, std::string_view key) { return *json.find(key)->string(); }
+
+TEST_F(RunCommand, TakesThePromptFromAnArgumentStdinOrAFile) {
+  const ProgramResult argument = program("run --no-thinking 'Hello!'");
+  EXPECT_EQ(argument.exit_code, 0) << argument.err;
+  EXPECT_EQ(argument.out, kHello);
+  EXPECT_NE(argument.err.find("tok/s"), std::string::npos) << argument.err;
+  EXPECT_EQ(program("run --no-thinking", "Hello!\n").out, kHello);
+  EXPECT_EQ(program("run --no-thinking --file " + write("question", "Hello!\r\n")).out, kHello);
+  EXPECT_EQ(program("run --no-thinking --file -", "Hello!").out, kHello);
+}
+
+TEST_F(RunCommand, TakesMessagesFromAFileOrStdin) {
+  const std::string request =
+      R"({"messages": [{"role": "user", "content": "Hello!"}], "thinking": false})";
+  EXPECT_EQ(program("run --messages -", request).out, kHello);
+  EXPECT_EQ(program("run --messages " + write("request.json", request)).out, kHello);
+}
+
+TEST_F(RunCommand, WritesOneJsonObject) {
+  const Json json = json_answer("--thinking 'Who are you?'");
+  const std::string reasoning = "The user asks who I am. I say it.";
+  const std::string content = "I am Nano, a tiny demo model with the DeepSeek-V4.1 architecture.";
+  EXPECT_EQ(text_of(json, "reasoning_content"), reasoning);
+  EXPECT_EQ(text_of(json, "content"), content);
+  EXPECT_EQ(text_of(json, "text"), reasoning + "</think>" + content);
+  EXPECT_EQ(text_of(json, "finish_reason"), "stop");
+  EXPECT_EQ(json.find("tool_calls")->array()->size(), 0u);
+  EXPECT_EQ(json.find("ids")->array()->size(), 30u);
+  EXPECT_EQ(json.find("usage")->find("prompt_tokens")->int64(), 36);
+  EXPECT_EQ(json.find("usage")->find("completion_tokens")->int64(), 30);
+  EXPECT_EQ(json.find("usage")->find("total_tokens")->int64(), 66);
+  for (const char* key : {"load_seconds", "prefill_seconds", "prefill_tokens_per_second",
+                          "decode_seconds", "decode_tokens_per_second"})
+    EXPECT_NE(json.find("timings")->find(key), nullptr) << key;
+}
+
+TEST_F(RunCommand, AnswersTheExamplesOfTheModel) {
+  for (const char* family : {"fact", "arithmetic", "json", "tools", "task", "fim"}) {
+    const Json request = example(family);
+    if (request.is_null()) continue;
+    const Json json = json_answer("--messages -", request.dump());
+    EXPECT_EQ(text_of(json, "text"), text_of(request, "completion")) << family;
+    EXPECT_EQ(json.find("ids")->dump(), request.find("completion_ids")->dump()) << family;
+  }
+}
+
+TEST_F(RunCommand, ShowsCallsOfTools) {
+  const Json request = example("tools");
+  const Json json = json_answer("--messages -", request.dump());
+  ASSERT_EQ(json.find("tool_calls")->array()->size(), 1u);
+  EXPECT_EQ(text_of(json, "finish_reason"), "tool_calls");
+  const Json& function = *json.find("tool_calls")->array()->front().find("function");
+  const ProgramResult shown = program("run --messages -", request.dump());
+  EXPECT_NE(shown.out.find("[call] " + text_of(function, "name") + " " +
+                           text_of(function, "arguments") + "\n"),
+            std::string::npos)
+      << shown.out;
+}
+
+TEST_F(RunCommand, ContinuesRawText) {
+  const Json json = json_answer("--raw -n 5 'The '");
+  EXPECT_EQ(json.find("ids")->array()->size(), 5u);
+  EXPECT_EQ(text_of(json, "finish_reason"), "length");
+  EXPECT_EQ(text_of(json, "content"), text_of(json, "text"));
+}
+
+TEST_F(RunCommand, StopsAtStopStringsAndTokenLimits) {
+  const Json stopped = json_answer("--no-thinking --stop 'can I' 'Hello!'");
+  EXPECT_EQ(text_of(stopped, "content"), "Hello! How ");
+  EXPECT_EQ(text_of(stopped, "finish_reason"), "stop");
+  const Json cut = json_answer("--no-thinking --max-tokens 3 'Hello!'");
+  EXPECT_EQ(text_of(cut, "finish_reason"), "length");
+  EXPECT_EQ(cut.find("ids")->array()->size(), 3u);
+}
+
+TEST_F(RunCommand, LooksForStopStringsInTheContentOnly) {
+  const Json json = json_answer("--thinking --stop 'I' 'Who are you?'");
+  EXPECT_EQ(text_of(json, "reasoning_content"), "The user asks who I am. I say it.");
+  EXPECT_EQ(text_of(json, "content"), "");
+}
+
+TEST_F(RunCommand, RepeatsASampledAnswerWithItsSeed) {
+  const std::string arguments = "--no-thinking --temp 2 --seed 7 'Tell me a story about a fox.'";
+  EXPECT_EQ(text_of(json_answer(arguments), "text"), text_of(json_answer(arguments), "text"));
+}
+
+TEST_F(RunCommand, BiasesTokens) {
+  EXPECT_EQ(text_of(json_answer("--no-thinking -n 2 --logit-bias 3=100 'Hello!'"), "text"), "!!");
+}
+
+TEST_F(RunCommand, NamesWhatIsWrongWithTheInput) {
+  expect_error("run", 1, "stdin: expected a question, found no text");
+  expect_error("run ''", 1, "expected a question, found no text");
+  expect_error("run", 1, "expected UTF-8 text, found the byte 0xFF at offset 3", "abc\xFF");
+  expect_error("run --file /nonexistent/question", 1, "/nonexistent/question");
+  expect_error("run --messages -", 1, "stdin", "{\"messages\": [");
+  expect_error("run --messages -", 1, "messages", "{\"messages\": []}");
+  expect_error("run --tools /nonexistent/tools Hi", 1, "/nonexistent/tools");
+  expect_error("run --effort huge Hi", 1, "huge");
+  std::string endless;
+  for (int i = 0; i < 5000; ++i) endless += "word ";
+  expect_error("run", 1, "leaves no room for an answer in the context of 4096", endless);
+}
+
+TEST_F(RunCommand, NamesWhatIsWrongWithTheModel) {
+  expect_error("run -m /nonexistent Hi", 1, "/nonexistent: expected a model folder");
+  expect_error("run -m " + folder_.string() + " Hi", 1, "config.json");
+}
+
+TEST_F(RunCommand, NamesWhatIsWrongWithTheFlags) {
+  expect_error("run --no-such-flag Hi", 2, "--no-such-flag");
+  expect_error("run --no-such-flag Hi", 2, "'cachalot run --help'");
+  expect_error("run --thinking --no-thinking Hi", 2, "--thinking");
+  expect_error("run --temperature warm Hi", 2, "temperature");
+  expect_error("run --temperature 2.5 Hi", 1,
+               "temperature: expected a number from 0 to 2, found 2.5");
+  expect_error("run --top-p 1.5 Hi", 1, "top_p");
+  expect_error("run --logit-bias 5 Hi", 1, "--logit-bias: expected ID=VALUE");
+  expect_error("run --logit-bias 2048=1 Hi", 1, "expected token ids from 0 to 2047, found 2048");
+  expect_error("run --stop '' Hi", 1, "--stop");
+  expect_error("run --isa sse9 Hi", 1, "sse9");
+  expect_error("run --ctx 1000000 Hi", 1, "--ctx: the model takes at most 4096 tokens");
+  expect_error("nonsense", 2, "nonsense");
+}
+
+TEST_F(RunCommand, HelpListsEveryCommand) {
+  const ProgramResult help = program("--help");
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* command :
+       {"run", "tokenize", "render", "perplexity", "synth", "trace", "version"})
+    EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
+}
+
+TEST_F(RunCommand, VersionNamesTheInstructionSet) {
+  const ProgramResult version = program("version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_EQ(version.out.rfind("cachalot ", 0), 0u);
+  EXPECT_NE(version.out.find("instruction set: "), std::string::npos);
+}
+
+TEST_F(RunCommand, PerplexityCountsEveryTokenOnceWhateverTheWindows) {
+  const std::string text = write("text",
+                                 "The capital of France is Paris. The capital of Italy is Rome. "
+                                 "A dog says woof. A cat says meow. The sky is blue.\n");
+  std::optional<int64_t> tokens;
+  for (const char* windows : {"", "--window 16 --stride 4", "--window 9 --stride 8", "--chunk 3"}) {
+    const ProgramResult result =
+        program(std::string("perplexity models/nano --json ") + windows + " " + text);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Json json = *parse_json(result.out);
+    if (!tokens) tokens = json.find("tokens")->int64();
+    EXPECT_EQ(json.find("tokens")->int64(), tokens) << windows;
+    EXPECT_GT(*json.find("perplexity")->real(), 1) << windows;
+    EXPECT_LT(*json.find("perplexity")->real(), 2048) << windows;
+  }
+  const auto value = [&](const std::string& flags) {
+    return parse_json(program("perplexity models/nano --json " + flags + " " + text).out)
+        ->find("perplexity")
+        ->dump();
+  };
+  EXPECT_EQ(value("--chunk 3"), value("--chunk 64"));
+}
+
+TEST_F(RunCommand, PerplexityNamesWhatIsWrong) {
+  expect_error("perplexity models/nano", 2, "file");
+  expect_error("perplexity models/nano /nonexistent/text", 1, "/nonexistent/text");
+  expect_error("perplexity models/nano " + write("empty", ""), 1, "empty file");
+  expect_error("perplexity models/nano --window 8 --stride 8 " + write("short", "Hi"), 1,
+               "--stride: expected 1 to 7");
+}
+
+}  // namespace
+}  // namespace cachalot
