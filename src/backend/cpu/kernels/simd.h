@@ -145,6 +145,34 @@ struct Block {
 // Decoded FP8 and FP4 values come times 2^-8; whoever multiplies makes up for it exactly.
 constexpr float kDecodeFactor = 0x1p-8f;
 
+#if !defined(__AVX2__)
+// Without byte shuffles and half-precision conversion a table is the fastest decoder.
+struct Tables {
+  float e4m3[256] = {};
+  float e2m1[256][2] = {};  // both values of a byte
+
+  constexpr Tables() {
+    for (int code = 0; code < 256; ++code) {
+      const int exponent = code >> 3 & 15;
+      float value = static_cast<float>(exponent == 0 ? code & 7 : 8 + (code & 7)) * 0x1p-17f;
+      for (int e = 1; e < exponent; ++e) value *= 2;
+      e4m3[code] = code & 0x80 ? -value : value;
+      e2m1[code][0] = e2m1_value(code & 15);
+      e2m1[code][1] = e2m1_value(code >> 4);
+    }
+  }
+
+ private:
+  static constexpr float e2m1_value(int code) {
+    const int exponent = code >> 1 & 3;
+    float value = static_cast<float>(exponent == 0 ? code & 1 : 2 + (code & 1)) * 0x1p-9f;
+    for (int e = 1; e < exponent; ++e) value *= 2;
+    return code & 8 ? -value : value;
+  }
+};
+constexpr Tables kTables;
+#endif
+
 // kLanes E4M3 codes. The code's bits, moved into a half-precision number, are 2^-8 of its value,
 // subnormals included. NaN codes give 480 * 2^-8: the loader refuses none, and none occurs.
 CACHALOT_INLINE F32 load_e4m3(const uint8_t* p) {
@@ -156,11 +184,9 @@ CACHALOT_INLINE F32 load_e4m3(const uint8_t* p) {
   return _mm256_cvtph_ps(
       _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xBFFF))));
 #else
-  const U32 codes = __builtin_convertvector(*reinterpret_cast<const U8Memory*>(p), U32);
-  const U32 magnitude = codes & 0x7Fu;
-  const U32 normal = (magnitude << 20) + (uint32_t{127 - 7 - 8} << 23);
-  const F32 subnormal = __builtin_convertvector((I32)magnitude, F32) * 0x1p-17f;
-  return (F32)((magnitude < 8u ? (U32)subnormal : normal) | ((codes & 0x80u) << 24));
+  float values[kLanes];
+  for (int i = 0; i < kLanes; ++i) values[i] = kTables.e4m3[p[i]];
+  return load(values);
 #endif
 }
 
@@ -183,15 +209,6 @@ CACHALOT_INLINE Block load_e4m3_block(const uint8_t* p) {
 #endif
   return block;
 }
-
-#if !defined(__AVX2__)
-CACHALOT_INLINE F32 e2m1_values(U32 codes) {
-  const U32 magnitude = codes & 7u;
-  const U32 normal = (magnitude << 22) + (uint32_t{127 - 1 - 8} << 23);
-  const F32 small = __builtin_convertvector((I32)magnitude, F32) * 0x1p-9f;
-  return (F32)((magnitude < 2u ? (U32)small : normal) | ((codes & 8u) << 28));
-}
-#endif
 
 // 16 bytes, two E2M1 codes each, the low nibble first.
 CACHALOT_INLINE Block load_e2m1_block(const uint8_t* p) {
@@ -223,14 +240,9 @@ CACHALOT_INLINE Block load_e2m1_block(const uint8_t* p) {
   block.v[3] = _mm256_cvtph_ps(_mm_unpackhi_epi8(zero, high));
 #endif
 #else
-  for (int i = 0; i < kBlockVectors; ++i) {
-    U32 codes;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const uint8_t byte = p[(i * kLanes + lane) / 2];
-      codes[lane] = lane % 2 ? byte >> 4 : byte & 0xF;
-    }
-    block.v[i] = e2m1_values(codes);
-  }
+  float values[kBlock];
+  for (int i = 0; i < kBlock / 2; ++i) __builtin_memcpy(values + 2 * i, kTables.e2m1[p[i]], 8);
+  for (int i = 0; i < kBlockVectors; ++i) block.v[i] = load(values + i * kLanes);
 #endif
   return block;
 }
