@@ -20,10 +20,12 @@ class AnswerStream {
         stops_(parameters.stops),
         callbacks_(callbacks) {}
 
-  // False: nothing that may follow changes the answer.
+  // False: nothing that may follow changes the answer. After the last call one more token is waited
+  // for: it should be the end token, and belongs to what the model wrote.
   bool push(int32_t token) {
+    const bool complete = parser_.finished();
     take_text(detokenizer_.push(token));
-    return !stops_.stopped() && !parser_.finished();
+    return !stops_.stopped() && !complete;
   }
 
   void finish(FinishReason reason, Answer& answer) {

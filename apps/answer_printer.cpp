@@ -88,10 +88,11 @@ std::string timing_line(const Answer& answer) {
 }
 
 void PrefillProgress::show(int64_t done, int64_t total) {
-  if (!isatty(STDERR_FILENO)) return;
+  if (!isatty(STDERR_FILENO) || (done == total && !shown_)) return;
   if (done == total) {
     fmt::print(stderr, "{}", kEraseLine);
   } else {
+    shown_ = true;
     fmt::print(stderr, "{}{}reading {} of {} tokens{}", kEraseLine, kDim, done, total, kPlain);
   }
   std::fflush(stderr);

@@ -43,6 +43,9 @@ double decode_rate(const GenerationResult& result);
 class PrefillProgress {
  public:
   void show(int64_t done, int64_t total);
+
+ private:
+  bool shown_ = false;
 };
 
 }  // namespace cachalot

@@ -123,7 +123,8 @@ LineInput LineEditor::read_line(const std::string& prompt) {
   }
   std::string text(line, static_cast<size_t>(length));
   if (text.ends_with('\n')) text.pop_back();
-  if (text.find_first_not_of(" \t") != std::string::npos) {
+  // The mark of a paste would mean nothing in a later line.
+  if (state.pastes.empty() && text.find_first_not_of(" \t") != std::string::npos) {
     HistEvent event;
     history(state.history, &event, H_ENTER, text.c_str());
   }

@@ -33,9 +33,10 @@ class HelpFormatter final : public CLI::Formatter {
   HelpFormatter() { column_width(34); }
 
   std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_type_size() == 0) return "";
+    const std::string type = option->get_type_name();
+    if (type.empty()) return "";  // a flag
     const std::string& value = option->get_default_str();
-    return value.empty() ? " VALUE" : " VALUE (" + value + ")";
+    return " " + type.substr(0, type.find(':')) + (value.empty() ? "" : " (" + value + ")");
   }
 };
 

@@ -1,9 +1,9 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "base/check.h"
 #include "engine/random.h"
@@ -46,6 +46,31 @@ Result<RowScan> scan(std::span<const float> logits) {
   return RowScan{best, static_cast<int32_t>(first - logits.begin())};
 }
 
+// exp(x) for -88 < x <= 0 with a relative error below 2^-22: 2^n times a polynomial in the rest
+// (Taylor's to the sixth degree; |rest| <= ln 2 / 2). Unlike std::exp it has no branch, so that a
+// loop over the vocabulary is vectorised.
+float exp_of_nonpositive(float x) {
+  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  const float n = (x * kLog2E + kToInteger) - kToInteger;
+  const float rest = (x - n * kLn2High) - n * kLn2Low;
+  float sum = 1.0f / 720;
+  for (const float coefficient : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    sum = sum * rest + coefficient;
+  return sum * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// std::erase_if of the opposite without a branch per element.
+template <class Element, class Keep>
+void keep_if(std::vector<Element>& elements, Keep keep) {
+  size_t count = 0;
+  for (const Element element : elements) {
+    elements[count] = element;
+    count += keep(element);
+  }
+  elements.resize(count);
+}
+
 // The candidates' order without sorting them: a histogram over the logits, best first. A cut by
 // number or by weight falls into one bin, and only that bin's members need to be ordered.
 class RankHistogram {
@@ -53,9 +78,9 @@ class RankHistogram {
   static constexpr int kBins = 2048;
 
   RankHistogram(float best, float worst)
-      : best_(best), scale_(best > worst ? (kBins - 1) / (double{best} - worst) : 0) {}
+      : best_(best), scale_(best > worst ? (kBins - 1) / double{best - worst} : 0) {}
 
-  int bin(float logit) const { return static_cast<int>((double{best_} - logit) * scale_); }
+  int bin(float logit) const { return static_cast<int>((best_ - logit) * scale_); }
   void add(float logit, double amount) { amounts_[bin(logit)] += amount; }
 
   // The first bin at whose end the amounts reach `goal`, and the amount before it.
@@ -113,11 +138,12 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
   CACHALOT_TRY(const RowScan row, scan(logits));
   if (parameters_.greedy()) return row.id;
   gather(logits, row.best);
-  if (parameters_.top_k > 0) keep_top_k();
+  if (parameters_.top_k > 0) keep_top_k(row.best);
+  const double scale = 1 / parameters_.temperature;
   for (Candidate& candidate : candidates_)
-    candidate.weight = std::exp(
-        static_cast<float>((double{candidate.logit} - row.best) / parameters_.temperature));
-  if (parameters_.top_p < 1) keep_top_p();
+    candidate.weight =
+        exp_of_nonpositive(static_cast<float>((double{candidate.logit} - row.best) * scale));
+  if (parameters_.top_p < 1) keep_top_p(row.best);
   if (parameters_.min_p > 0) keep_min_p();
   return draw(position);
 }
@@ -154,16 +180,13 @@ void Sampler::gather(std::span<const float> logits, float best) {
 }
 
 void Sampler::keep_up_to(const Candidate& last) {
-  std::erase_if(candidates_, [last](const Candidate& c) { return ranks_before(last, c); });
+  keep_if(candidates_, [last](const Candidate& c) { return !ranks_before(last, c); });
 }
 
-void Sampler::keep_top_k() {
+void Sampler::keep_top_k(float best) {
   const auto k = static_cast<size_t>(parameters_.top_k);
   if (k >= candidates_.size()) return;
-  const auto [worst, best] =
-      std::minmax_element(candidates_.begin(), candidates_.end(),
-                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
-  RankHistogram histogram(best->logit, worst->logit);
+  RankHistogram histogram(best, worst_candidate());
   for (const Candidate& candidate : candidates_) histogram.add(candidate.logit, 1);
   const auto [bin, before] = histogram.reach(static_cast<double>(k));
   selection_.clear();
@@ -175,12 +198,14 @@ void Sampler::keep_top_k() {
   keep_up_to(*last);
 }
 
-void Sampler::keep_top_p() {
-  const double goal = parameters_.top_p * total_weight();
-  const auto [worst, best] =
-      std::minmax_element(candidates_.begin(), candidates_.end(),
-                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
-  RankHistogram histogram(best->logit, worst->logit);
+void Sampler::keep_top_p(float best) {
+  const double total = total_weight();
+  const double goal = parameters_.top_p * total;
+  // Tokens below this weight have less than 1 - top_p in all: the others reach the goal without
+  // them.
+  const double least = (1 - parameters_.top_p) * total / static_cast<double>(candidates_.size());
+  keep_if(candidates_, [least](const Candidate& c) { return c.weight >= least; });
+  RankHistogram histogram(best, worst_candidate());
   for (const Candidate& candidate : candidates_) histogram.add(candidate.logit, candidate.weight);
   auto [bin, sum] = histogram.reach(goal);
   selection_.clear();
@@ -194,8 +219,14 @@ void Sampler::keep_top_p() {
 }
 
 void Sampler::keep_min_p() {
-  std::erase_if(candidates_,
-                [least = parameters_.min_p](const Candidate& c) { return c.weight < least; });
+  keep_if(candidates_,
+          [least = parameters_.min_p](const Candidate& c) { return c.weight >= least; });
+}
+
+float Sampler::worst_candidate() const {
+  float worst = kInfinity;
+  for (const Candidate& candidate : candidates_) worst = std::min(worst, candidate.logit);
+  return worst;
 }
 
 double Sampler::total_weight() const {

@@ -57,7 +57,7 @@ class Sampler {
   struct Candidate {
     float logit;
     int32_t id;
-    double weight;  // exp((logit - best) / temperature)
+    float weight;  // exp((logit - best) / temperature)
   };
   static bool ranks_before(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
@@ -65,11 +65,12 @@ class Sampler {
 
   std::span<const float> adjust(std::span<const float> logits);
   void gather(std::span<const float> logits, float best);
-  void keep_top_k();
-  void keep_top_p();
+  void keep_top_k(float best);
+  void keep_top_p(float best);
   void keep_min_p();
   int32_t draw(int64_t position) const;
   void keep_up_to(const Candidate& last);
+  float worst_candidate() const;
   double total_weight() const;
 
   SamplingParameters parameters_;
