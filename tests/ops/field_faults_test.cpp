@@ -248,8 +248,9 @@ TEST(FieldFaults, EngramRowsAreTheSameForEveryCut) {
   const auto map = constants.integers({100}, 0, 99091);
   const auto run_in_steps = [&](auto& queue, const std::vector<int64_t>& steps) {
     RandomTensors tensors(1);
-    const PagedRows<int32_t> classes{tensors.integers({8, 8, 1}, 0, 99091),
-                                     tensors.page_table(2, 4)};
+    PagedRows<int32_t> classes;
+    classes.rows = tensors.integers({8, 8, 1}, 0, 99091);
+    classes.table = tensors.page_table(2, 4);
     std::vector<int64_t> out(2 * kTokens * kLayers * kColumns);
     int64_t at = 0;
     for (const int64_t count : steps) {
