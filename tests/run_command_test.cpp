@@ -81,7 +81,11 @@ Json example(const std::string& family) {
   return Json();
 }
 
-std::string text_of(const Json& json, std::string_view key) { return *json.find(key)->string(); }
+std::string text_of(const Json& json, std::string_view key) {
+  const Json* member = json.find(key);
+  return member != nullptr && member->string() ? *member->string()
+                                               : "(no " + std::string(key) + ")";
+}
 
 TEST_F(RunCommand, TakesThePromptFromAnArgumentStdinOrAFile) {
   const ProgramResult argument = program("run --no-thinking 'Hello!'");
