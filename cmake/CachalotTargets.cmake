@@ -9,7 +9,6 @@ add_library(cachalot_options INTERFACE)
 target_compile_options(cachalot_options INTERFACE
   -Wall -Wextra -Werror -Wno-missing-field-initializers)
 target_include_directories(cachalot_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_definitions(cachalot_options INTERFACE FMT_HEADER_ONLY)
 target_link_libraries(cachalot_options INTERFACE Threads::Threads)
 if(CACHALOT_SANITIZE)
   target_compile_options(cachalot_options INTERFACE
