@@ -76,26 +76,32 @@ TEST(NanoExamples, PromptsAreThoseOfTheModelsAuthors) {
   }
 }
 
-TEST(NanoExamples, AreAnsweredAsByTheOracleUnderEveryInstructionSet) {
-  for (const Isa isa : kAllIsas) {
-    if (!supports(isa)) continue;
-    SCOPED_TRACE(name_of(isa));
-    EngineOptions options;
-    options.isa = isa;
-    options.threads = 2;
-    // The long prompts cost most of the time; the best instruction set does them as well.
-    expect_oracle_tokens(options, isa == best_isa() ? SIZE_MAX : 400);
-  }
+// One ctest case each, so that they run beside one another.
+class NanoExamplesOn : public testing::TestWithParam<std::tuple<Isa, int>> {};
+
+TEST_P(NanoExamplesOn, AreAnsweredAsByTheOracle) {
+  const auto [isa, threads] = GetParam();
+  EngineOptions options;
+  options.isa = isa;
+  options.threads = threads;
+  expect_oracle_tokens(options, SIZE_MAX);
 }
 
-TEST(NanoExamples, AreAnsweredAsByTheOracleWithAnyNumberOfThreads) {
-  for (const int threads : {1, 3}) {
-    SCOPED_TRACE(threads);
-    EngineOptions options;
-    options.threads = threads;
-    expect_oracle_tokens(options, 400);
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> isas;
+  for (const Isa isa : kAllIsas) {
+    if (supports(isa)) isas.push_back(isa);
   }
+  return isas;
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSetAndThreadCount, NanoExamplesOn,
+                         testing::Combine(testing::ValuesIn(supported_isas()),
+                                          testing::Values(1, 2, 3)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param)) + "_threads";
+                         });
 
 TEST(NanoExamples, AreAnsweredAsByTheOracleInSmallSteps) {
   EngineOptions options;
