@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/matmul.inc.h"
+#include "backend/cpu/kernels/matmul_bf16_dot.inc.h"
 
 namespace cachalot::cpu {
 

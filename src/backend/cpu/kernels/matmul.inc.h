@@ -6,13 +6,10 @@
 // that all tokens of a block of kTokenBlock then use; accumulators wait in scratch between panels.
 #pragma once
 
-#include "backend/cpu/kernels/matmul_kernels.h"
-#include "backend/cpu/kernels/simd.h"
+#include "backend/cpu/kernels/matmul_common.inc.h"
 
 namespace cachalot::cpu {
 namespace {
-
-using Format = PackedWeight::Format;
 
 // Registers: rows * tokens accumulators, tokens activations and a weight fit 32 (AVX-512) or 16
 // (AVX2) registers; a generic vector takes two of 16.
@@ -79,18 +76,6 @@ struct Fp4Row {
 };
 
 // ------------------------------------------------------------------------------------ few tokens
-
-CACHALOT_INLINE void put(const Product& p, int64_t token, int64_t row, float value) {
-  const int64_t at = token * p.y_stride + row - p.y_first_row;
-  if (p.y) {
-    p.y[at].bits = bf16_bits(value);
-  } else {
-    p.y_f32[at] = value;
-  }
-}
-
-// Row indices past the end repeat the last row; their sums are dropped.
-CACHALOT_INLINE int64_t clamped(int64_t row, int64_t end) { return row < end ? row : end - 1; }
 
 template <class Row, int kTokens>
 void multiply_few(const Product& p, int64_t token) {
@@ -187,16 +172,6 @@ void multiply_rows(const Product& p, int64_t token, int64_t column, int64_t coun
   }
 }
 
-// Calls f<n>() with n = `tokens`, at most kMost.
-template <int kMost, class F>
-CACHALOT_INLINE void with_tokens(int64_t tokens, const F& f) {
-  if (tokens == kMost) {
-    f.template operator()<kMost>();
-  } else if constexpr (kMost > 1) {
-    with_tokens<kMost - 1>(tokens, f);
-  }
-}
-
 template <class Row>
 void multiply_many(const Product& p, int64_t first, int64_t tokens, float* panel, float* sums) {
   __builtin_memset(sums, 0, static_cast<size_t>(tokens * kOutputBlock * kLanes) * sizeof(float));
@@ -270,31 +245,6 @@ void keep(const bf16* x, int64_t columns, Format format, void* prepared) {
   float* out = static_cast<float*>(prepared);
   const F32 factor = splat(format == Format::bf16 ? 1.0f : 1 / kDecodeFactor);
   for (int64_t k = 0; k < columns; k += kLanes) store(out + k, load_bf16(x + k) * factor);
-}
-
-// ---------------------------------------------------------------------------------------- experts
-
-CACHALOT_INLINE F32 gated_vector(F32 g, F32 u, float limit, float weight) {
-  if (limit > 0) {
-    g = min(splat(limit), g);
-    u = min(splat(limit), max(splat(-limit), u));
-  }
-  return silu(g) * u * weight;
-}
-
-void gated(const bf16* g, const bf16* u, int64_t n, float limit, float weight, bf16* h) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    store_bf16(h + i, gated_vector(load_bf16(g + i), load_bf16(u + i), limit, weight));
-  }
-}
-
-void sum_experts(const bf16* y, int64_t dim, const int32_t* rows, int64_t count, const bf16* shared,
-                 bf16* out) {
-  for (int64_t i = 0; i < dim; i += kLanes) {
-    F32 total = splat(0.0f);
-    for (int64_t r = 0; r < count; ++r) total += load_bf16(y + rows[r] * dim + i);
-    store_bf16(out + i, total + load_bf16(shared + i));
-  }
 }
 
 constexpr MatmulKernels kTable = {

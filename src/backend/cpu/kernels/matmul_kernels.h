@@ -1,9 +1,10 @@
 // The matrix kernels: y = x . weight^T for weights read packed, compiled once per instruction set.
 //
-// One order of additions for every number of tokens: lane k mod lanes of one accumulator per output
-// takes fma(w * scale, x, acc) for ascending k, then a fixed horizontal sum. Only the outputs are
-// divided (among threads, in blocks of kOutputBlock), so results depend neither on the number of
-// threads nor on which tokens are computed together.
+// One order of additions for every number of tokens, per instruction set: lane k mod lanes of one
+// accumulator per output takes fma(w * scale, x, acc) for ascending k, then a fixed horizontal sum
+// (matmul.inc.h; with the BF16 dot product: matmul_bf16_dot.inc.h). Only the outputs are divided
+// (among threads, in blocks of kOutputBlock), so results depend neither on the number of threads
+// nor on which tokens are computed together.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,60 @@
+// What every matrix kernel shares: where results go, and the elementwise steps of an expert.
+#pragma once
+
+#include "backend/cpu/kernels/matmul_kernels.h"
+#include "backend/cpu/kernels/simd.h"
+
+namespace cachalot::cpu {
+namespace {
+
+using Format = PackedWeight::Format;
+
+CACHALOT_INLINE void put(const Product& p, int64_t token, int64_t row, float value) {
+  const int64_t at = token * p.y_stride + row - p.y_first_row;
+  if (p.y) {
+    p.y[at].bits = bf16_bits(value);
+  } else {
+    p.y_f32[at] = value;
+  }
+}
+
+// Row indices past the end repeat the last row; their sums are dropped.
+CACHALOT_INLINE int64_t clamped(int64_t row, int64_t end) { return row < end ? row : end - 1; }
+
+// Calls f<n>() with n = `tokens`, at most kMost.
+template <int kMost, class F>
+CACHALOT_INLINE void with_tokens(int64_t tokens, const F& f) {
+  if (tokens == kMost) {
+    f.template operator()<kMost>();
+  } else if constexpr (kMost > 1) {
+    with_tokens<kMost - 1>(tokens, f);
+  }
+}
+
+// ---------------------------------------------------------------------------------------- experts
+
+CACHALOT_INLINE F32 gated_vector(F32 g, F32 u, float limit, float weight) {
+  if (limit > 0) {
+    g = min(splat(limit), g);
+    u = min(splat(limit), max(splat(-limit), u));
+  }
+  return silu(g) * u * weight;
+}
+
+void gated(const bf16* g, const bf16* u, int64_t n, float limit, float weight, bf16* h) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_bf16(h + i, gated_vector(load_bf16(g + i), load_bf16(u + i), limit, weight));
+  }
+}
+
+void sum_experts(const bf16* y, int64_t dim, const int32_t* rows, int64_t count, const bf16* shared,
+                 bf16* out) {
+  for (int64_t i = 0; i < dim; i += kLanes) {
+    F32 total = splat(0.0f);
+    for (int64_t r = 0; r < count; ++r) total += load_bf16(y + rows[r] * dim + i);
+    store_bf16(out + i, total + load_bf16(shared + i));
+  }
+}
+
+}  // namespace
+}  // namespace cachalot::cpu
