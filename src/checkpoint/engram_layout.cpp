@@ -5,7 +5,6 @@
 #include <bit>
 #include <limits>
 #include <numeric>
-#include <unordered_set>
 
 #include "base/check.h"
 
@@ -178,17 +177,17 @@ EngramLayout engram_layout(const ModelConfig& config) {
   if (layers == 0) return layout;
   const auto sizes = static_cast<size_t>(config.engram_max_ngram_size - 1);
   const auto heads = static_cast<size_t>(config.engram_n_heads);
-  std::unordered_set<int64_t> used;
+  // Each bucket takes the smallest prime from engram_vocab_size on that no other has: the primes in
+  // their order. Starting over for every n-gram size would take minutes where there are many.
+  int64_t candidate = config.engram_vocab_size - 1;
   layout.primes.assign(layers, std::vector(sizes, std::vector<int64_t>(heads)));
   for (auto& layer : layout.primes) {
     auto& offsets = layout.offsets.emplace_back();
     int64_t row = 0;
     for (auto& size : layer) {
-      int64_t candidate = config.engram_vocab_size - 1;
       for (int64_t& prime : size) {
         do ++candidate;
-        while (used.contains(candidate) || !is_prime(static_cast<uint64_t>(candidate)));
-        used.insert(candidate);
+        while (!is_prime(static_cast<uint64_t>(candidate)));
         prime = candidate;
         offsets.push_back(row);
         row += prime;

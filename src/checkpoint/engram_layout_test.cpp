@@ -109,6 +109,27 @@ TEST(EngramLayout, EqualsNumPyForTheToyModels) {
   EXPECT_EQ(b.multipliers[0], (Row{14364143313908403, 6083968781527203, 923995244314177}));
 }
 
+// As many buckets as a configuration may ask for, or half of them: a matter of a second.
+TEST(EngramLayout, FindsAHundredThousandPrimes) {
+  ModelConfig config;
+  config.engram_vocab_size = int64_t{1} << 30;
+  config.engram_max_ngram_size = 16;
+  config.engram_n_heads = 256;
+  config.engram_compressed_vocab_size = 1000;
+  for (int64_t layer = 0; layer < 32; ++layer) config.engram_layer_ids.push_back(layer);
+  const EngramLayout layout = engram_layout(config);
+  int64_t last = config.engram_vocab_size;
+  for (const auto& layer : layout.primes) {
+    for (const auto& size : layer) {
+      for (const int64_t prime : size) {
+        ASSERT_GT(prime, last);
+        last = prime;
+      }
+    }
+  }
+  EXPECT_EQ(layout.rows.size(), 32u);
+}
+
 TEST(NumpyIntegers, EqualNumPysDrawsOnBothSidesOf32Bits) {
   struct Case {
     uint64_t seed;
