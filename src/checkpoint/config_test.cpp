@@ -120,6 +120,9 @@ TEST(Config, RefusesValuesItWouldHaveToIgnore) {
       {"/text_config/engram_num_embeddings", {384006168}},
       {"/text_config/num_experts_per_tok", 385},
       {"/text_config/n_routed_experts", int64_t{1} << 40},
+      {"/text_config/hc_mult", 9},
+      {"/text_config/index_n_heads", 129},
+      {"/text_config/compress_ratios/2", 65},
       {"/text_config/num_hidden_layers", int64_t{1} << 62},
       {"/text_config/dspark_target_layer_ids", {37, 38, 40}},
       {"/vision_config", "none"},
@@ -131,6 +134,17 @@ TEST(Config, RefusesValuesItWouldHaveToIgnore) {
     EXPECT_NE(error.find("found"), std::string::npos) << path << ": " << error;
     EXPECT_NE(error.find("config.json"), std::string::npos) << path << ": " << error;
   }
+}
+
+// A page of the caches holds whole groups of every ratio.
+TEST(Config, RefusesRatiosWithoutASmallCommonMultiple) {
+  const std::string error = error_of([](json& config) {
+    json& ratios = config["text_config"]["compress_ratios"];
+    for (int layer = 2; layer < 40; ++layer) {
+      ratios[layer] = layer < 8 ? 61 : layer < 14 ? 59 : layer < 20 ? 53 : 47;
+    }
+  });
+  EXPECT_NE(error.find("least common multiple"), std::string::npos) << error;
 }
 
 TEST(Config, NamesAMissingKey) {

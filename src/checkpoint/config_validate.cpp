@@ -1,6 +1,7 @@
 // The rules the parts of a configuration keep with each other.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "checkpoint/config.h"
 #include "checkpoint/engram_layout.h"
@@ -14,6 +15,13 @@ constexpr int64_t kLargestExtent = int64_t{1} << 30;
 constexpr int64_t kLargestLayers = 4096;
 // Bounds the number of tensors, so that a hostile file cannot make the table of them fill memory.
 constexpr int64_t kLargestExperts = int64_t{1} << 16;  // of all layers; the release has 15360
+// What the kernels keep in registers or on the stack: backend/cpu holds each of these as an array.
+constexpr int64_t kLargestCopies = 8;          // the release: 4
+constexpr int64_t kLargestIndexHeads = 128;    // 32
+constexpr int64_t kLargestRotatedWidth = 512;  // 64
+constexpr int64_t kLargestRatio = 64;          // 2
+// A cache page holds whole groups of every ratio.
+constexpr int64_t kLargestCommonMultiple = 4096;
 
 std::string listed(const std::vector<int64_t>& values) {
   return fmt::format("[{}]", fmt::join(values, ", "));
@@ -63,7 +71,8 @@ Status check_extents(const ModelConfig& c) {
   for (const auto& [name, value] : positive) {
     CACHALOT_OK(check_range(name, value, 1, kLargestExtent));
   }
-  CACHALOT_OK(check_range("hc_mult", c.hc_mult, 1, 64));
+  CACHALOT_OK(check_range("hc_mult", c.hc_mult, 1, kLargestCopies));
+  CACHALOT_OK(check_range("index_n_heads", c.index_n_heads, 1, kLargestIndexHeads));
   CACHALOT_OK(check_range("n_shared_experts", c.n_shared_experts, 1, 1));
   CACHALOT_OK(check_range("n_activated_experts", c.n_activated_experts, 1, c.n_routed_experts));
   CACHALOT_OK(check_range("n_layers * n_routed_experts", c.n_layers * c.n_routed_experts, 1,
@@ -72,8 +81,8 @@ Status check_extents(const ModelConfig& c) {
   CACHALOT_OK(check_range("o_groups * o_lora_rank", c.o_groups * c.o_lora_rank, 1, kLargestExtent));
   CACHALOT_OK(check_range("index_n_heads * index_head_dim", c.index_n_heads * c.index_head_dim, 1,
                           kLargestExtent));
-  CACHALOT_OK(
-      check_range("rope_head_dim", c.rope_head_dim, 2, std::min(c.head_dim, c.index_head_dim)));
+  CACHALOT_OK(check_range("rope_head_dim", c.rope_head_dim, 2,
+                          std::min({c.head_dim, c.index_head_dim, kLargestRotatedWidth})));
   CACHALOT_OK(check_divides("rope_head_dim", c.rope_head_dim, 2));
   CACHALOT_OK(check_divides("n_heads (over o_groups)", c.n_heads, c.o_groups));
   for (const auto& [name, value] : {std::pair{"dim", c.dim},
@@ -123,7 +132,7 @@ Status check_sources(const ModelConfig& c) {
   CACHALOT_OK(check_ascending("index_source_layers", c.index_source_layers, c.n_layers));
   for (int64_t layer = 0; layer < entries; ++layer) {
     const int64_t ratio = c.ratio(layer);
-    const int64_t largest = layer < c.n_layers ? 1024 : 0;
+    const int64_t largest = layer < c.n_layers ? kLargestRatio : 0;
     CACHALOT_OK(check_range(fmt::format("compress_ratios[{}]", layer), ratio, 0, largest));
     if (ratio == 0) continue;
     const int64_t owner = c.kv_source_of(layer);
@@ -147,7 +156,11 @@ Status check_sources(const ModelConfig& c) {
   }
   // A selection names rows of one owner's cache, so a new owner needs a new selection. The first
   // index source being the first KV source follows from this and from the ratios above.
+  int64_t common = 1;
   for (int64_t layer : c.kv_source_layers) {
+    common = std::lcm(common, c.ratio(layer));
+    CACHALOT_OK(check_range("compress_ratios (their least common multiple)", common, 1,
+                            kLargestCommonMultiple));
     if (!c.is_index_source(layer)) {
       return fail("index_source_layers: expected KV source {} among them, found {}", layer,
                   listed(c.index_source_layers));

@@ -1,9 +1,8 @@
 #include "model/caches.h"
 
 #include <cstdlib>
+#include <new>
 #include <numeric>
-
-#include "base/check.h"
 
 namespace cachalot {
 namespace {
@@ -28,7 +27,7 @@ template <class T>
 View<T> Caches::reserve(Shape shape) {
   const auto count = static_cast<size_t>(shape.elements());
   void* memory = std::calloc(count > 0 ? count : 1, sizeof(T));
-  CACHALOT_CHECK(memory, "no memory for a cache of {} bytes", count * sizeof(T));
+  if (memory == nullptr) throw std::bad_alloc();
   memory_.emplace_back(memory);
   bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
   return {static_cast<T*>(memory), shape};
