@@ -53,9 +53,21 @@ MappedFile::~MappedFile() {
 Result<std::string> read_text_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return fail("{}: cannot open: {}", path.string(), std::strerror(errno));
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) return fail("{}: cannot read", path.string());
+  std::string text;
+  // Not through istreambuf_iterator: that throws where read() reports, for one at a folder.
+  char buffer[1 << 14];
+  while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(in.gcount()));
+  }
+  if (in.bad()) return fail("{}: cannot read: {}", path.string(), std::strerror(errno));
   return text;
+}
+
+Result<bool> file_exists(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  if (error) return fail("{}: cannot open: {}", path.string(), error.message());
+  return exists;
 }
 
 }  // namespace cachalot

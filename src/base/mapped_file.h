@@ -27,7 +27,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole of a (small) text file.
+// The whole of a (small) text file. Errors: it cannot be opened or read (a folder cannot).
 Result<std::string> read_text_file(const std::filesystem::path& path);
+
+// Errors: nobody can tell (a folder that may not be searched, a name too long).
+Result<bool> file_exists(const std::filesystem::path& path);
 
 }  // namespace cachalot

@@ -87,7 +87,7 @@ class CheckpointOpener {
 
   Status read_index() {
     const auto path = result_.folder_ / kIndexName;
-    has_index_ = std::filesystem::exists(path);
+    CACHALOT_TRY(has_index_, file_exists(path));
     if (!has_index_) return {};
     CACHALOT_TRY(const std::string text, read_text_file(path));
     auto index = parse_shard_index(text);
@@ -126,7 +126,8 @@ class CheckpointOpener {
   Status check_files_exist() const {
     std::vector<std::string> missing;
     for (const std::string& name : files_) {
-      if (!std::filesystem::exists(result_.folder_ / name)) missing.push_back(name);
+      CACHALOT_TRY(const bool exists, file_exists(result_.folder_ / name));
+      if (!exists) missing.push_back(name);
     }
     if (missing.empty()) return {};
     std::vector<std::string> tensors;

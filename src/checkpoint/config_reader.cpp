@@ -315,11 +315,13 @@ Result<ModelConfig> parse_config(std::string_view text, std::string_view name) {
 
 Result<ModelConfig> load_config(const std::filesystem::path& folder) {
   std::optional<Document> nested, flat;
-  if (std::filesystem::exists(folder / "config.json")) {
+  CACHALOT_TRY(const bool has_nested, file_exists(folder / "config.json"));
+  if (has_nested) {
     CACHALOT_TRY(nested, read_document(folder / "config.json", true));
   }
   for (const char* name : {"inference_config.json", "inference/config.json"}) {
-    if (!flat && std::filesystem::exists(folder / name)) {
+    CACHALOT_TRY(const bool has_flat, file_exists(folder / name));
+    if (has_flat && !flat) {
       CACHALOT_TRY(flat, read_document(folder / name, false));
     }
   }

@@ -80,7 +80,8 @@ Result<ModelConfig> reduced_config(ModelConfig config, const SynthReduction& red
 }
 
 Result<ModelConfig> config_at(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return load_config(path);
+  std::error_code ignored;  // what cannot be looked at cannot be read either
+  if (std::filesystem::is_directory(path, ignored)) return load_config(path);
   CACHALOT_TRY(const std::string text, read_text_file(path));
   return parse_config(text, path.string());
 }

@@ -1,0 +1,55 @@
+#include "base/mapped_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+namespace cachalot {
+namespace {
+
+// A file that lives as long as the test.
+class TestFile {
+ public:
+  explicit TestFile(const std::string& content)
+      : path_(testing::TempDir() + "cachalot_mapped_file_test") {
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~TestFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(ReadTextFile, ReadsTheWholeFile) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{1} << 14, (size_t{1} << 14) + 5}) {
+    std::string content(size, 'x');
+    if (size > 1) content.back() = '\0';
+    const TestFile file(content);
+    const auto text = read_text_file(file.path());
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_EQ(*text, content);
+  }
+}
+
+TEST(ReadTextFile, NamesWhatCannotBeRead) {
+  for (const std::string& path : {testing::TempDir(), std::string("/no/such/file")}) {
+    const auto text = read_text_file(path);
+    ASSERT_FALSE(text);
+    EXPECT_NE(text.error().message.find(path), std::string::npos) << text.error().message;
+  }
+}
+
+TEST(FileExists, TellsApartWhatIsNotThereAndWhatNobodyCanTell) {
+  const TestFile file("");
+  EXPECT_TRUE(file_exists(file.path()).value());
+  EXPECT_FALSE(file_exists("/no/such/file").value());
+  EXPECT_FALSE(file_exists(std::string(5000, 'a')));
+}
+
+TEST(MappedFile, RefusesAFolder) { EXPECT_FALSE(MappedFile::open(testing::TempDir())); }
+
+}  // namespace
+}  // namespace cachalot
