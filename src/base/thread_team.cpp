@@ -44,6 +44,13 @@ void pin_to(int cpu) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
+// With a new epoch and no job.
+void stop(std::atomic<uint32_t>& epoch, std::vector<std::thread>& workers) {
+  epoch.fetch_add(1, std::memory_order_release);
+  epoch.notify_all();
+  for (std::thread& worker : workers) worker.join();
+}
+
 }  // namespace
 
 void TeamBarrier::wait() {
@@ -61,16 +68,19 @@ ThreadTeam::ThreadTeam(int threads)
     : size_(team_size(threads)), spins_(spins_for(size_)), barrier_(size_, spins_) {
   const std::vector<int> cpus = available_cpus();
   const bool pinned = size_ <= static_cast<int>(cpus.size());
-  for (int i = 1; i < size_; ++i) {
-    workers_.emplace_back(&ThreadTeam::work, this, i, pinned ? cpus[i] : -1);
+  try {
+    for (int i = 1; i < size_; ++i) {
+      workers_.emplace_back(&ThreadTeam::work, this, i, pinned ? cpus[i] : -1);
+    }
+  } catch (...) {  // the system has no more threads: those there are wait for this object
+    stop(epoch_, workers_);
+    throw;
   }
 }
 
 ThreadTeam::~ThreadTeam() {
   job_ = nullptr;
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  stop(epoch_, workers_);
 }
 
 void ThreadTeam::run_job(Job job, void* function) {
