@@ -77,8 +77,9 @@ class Selection {
   // iq and w of row first + i, i < chunk().
   void prepare(int64_t first, int64_t i, std::byte* scratch) {
     const int64_t t = first + i;
-    uint8_t* packed = reinterpret_cast<uint8_t*>(scratch);
-    bf16* head = reinterpret_cast<bf16*>(scratch + heads_ * row_bytes_);
+    // The head first: packed rows have odd sizes, behind which a bf16 would lie misaligned.
+    bf16* head = reinterpret_cast<bf16*>(scratch);
+    uint8_t* packed = reinterpret_cast<uint8_t*>(head + width_);
     Rotation turn;
     fill_rotation(args_.frequencies, args_.rows.positions.data[t], false, turn);
     for (int64_t h = 0; h < heads_; ++h) {
