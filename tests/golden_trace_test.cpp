@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "inspect/trace.h"
 #include "test_engine.h"
@@ -140,6 +141,46 @@ TEST_P(GoldenTrace, EveryLayerAgreesOnTheReferenceQueue) {
 
 TEST_P(GoldenTrace, TheCheckedQueueSeesNoOperationDepart) {
   expect_trace_matches(GetParam(), {.backend = Backend::checked, .threads = 2}, 0);
+}
+
+std::string error_of_trace(const std::string& model, const TensorMap& golden) {
+  const auto checkpoint = test::open_checkpoint(test::data_path(model));
+  const auto engine = test::open_engine(test::data_path(model), {.threads = 1});
+  const auto trace = record_trace(*engine, *checkpoint, golden, {});
+  return trace ? "" : trace.error().message;
+}
+
+TEST(RecordTrace, RefusesTheTraceOfAnotherModel) {
+  for (const auto& [model, other] :
+       {std::pair("tiny-a", "tiny-b"), std::pair("tiny-b", "tiny-a")}) {
+    auto golden =
+        read_tensor_map(test::data_path(other + std::string(".golden.safetensors")).string());
+    ASSERT_TRUE(golden);
+    EXPECT_NE(error_of_trace(model, *golden), "") << model;
+    std::erase_if(*golden, [](const auto& entry) { return entry.first.starts_with("image."); });
+    EXPECT_NE(error_of_trace(model, *golden).find("must come from the same model"),
+              std::string::npos)
+        << model;
+  }
+}
+
+TEST(RecordTrace, RefusesEntriesAndRowsThatAreNotThere) {
+  const auto golden = read_tensor_map(test::data_path("tiny-b.golden.safetensors").string());
+  ASSERT_TRUE(golden);
+  const auto chosen = std::find_if(golden->begin(), golden->end(), [](const auto& entry) {
+    return ends_with(entry.first, ".chosen");
+  });
+  ASSERT_NE(chosen, golden->end());
+  for (const int32_t entry : {-2, 1 << 20}) {
+    TensorMap changed = *golden;
+    std::memcpy(changed[chosen->first].bytes.data(), &entry, sizeof entry);
+    EXPECT_NE(error_of_trace("tiny-b", changed).find("token 0: expected entries from 0"),
+              std::string::npos);
+  }
+  TensorMap shorter = *golden;
+  TraceTensor& stream = shorter["layers.0.stream_in"];
+  stream.bytes.resize(static_cast<size_t>(--stream.shape[0] * stream.row_bytes()));
+  EXPECT_NE(error_of_trace("tiny-b", shorter).find("layers.0.stream_in"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTrace, testing::Values("tiny-a", "tiny-b"),

@@ -12,9 +12,12 @@ namespace {
 // Records what the model shows and, when forcing, overwrites the inputs with the golden's.
 class TraceObserver final : public Observer {
  public:
-  TraceObserver(const TensorMap& golden, bool forced) : golden_(golden), forced_(forced) {}
+  TraceObserver(const TensorMap& golden, const ModelConfig& config, bool forced)
+      : golden_(golden), config_(config), forced_(forced) {}
 
   void start_chunk(int64_t first_token) { first_token_ = first_token; }
+  // The first golden tensor that does not fit the model; the step ran without it.
+  const Status& fit() const { return fit_; }
   TensorMap take() { return std::move(recorded_); }
 
   void visit(std::string_view point, int64_t layer, ObservedTensor tensor) override {
@@ -23,7 +26,7 @@ class TraceObserver final : public Observer {
       return;
     }
     if (point == "reused_chosen") {
-      force(fmt::format("layers.{}.chosen", layer), tensor);
+      force_chosen(fmt::format("layers.{}.chosen", layer), layer, tensor);
       return;
     }
     const std::string name =
@@ -33,21 +36,57 @@ class TraceObserver final : public Observer {
   }
 
  private:
-  void force(const std::string& name, const ObservedTensor& tensor) {
+  // The golden's tensor if the model has the same; anything else is kept as the error of the run.
+  const TraceTensor* source_of(const std::string& name, const ObservedTensor& tensor) {
     const auto found = golden_.find(name);
-    if (!forced_ || found == golden_.end()) return;
+    if (!forced_ || !fit_ || found == golden_.end()) return nullptr;
     const TraceTensor& source = found->second;
+    const DType dtype = tensor.dtype == DType::bf16 ? DType::f32 : tensor.dtype;
     const int64_t rows = tensor.shape[0];
-    const int64_t values = rows == 0 ? 0 : tensor.shape.elements();
-    const std::byte* from = source.bytes.data() + first_token_ * source.row_bytes();
-    CACHALOT_CHECK(values * size_of(source.dtype) == rows * source.row_bytes(), "{}", name);
+    const int64_t row_values = rows == 0 ? 0 : tensor.shape.elements() / rows;
+    const int64_t found_rows = source.shape.empty() ? 0 : source.shape[0];
+    const int64_t found_values = source.row_bytes() / size_of(source.dtype);
+    if (source.dtype == dtype && found_values == row_values && found_rows >= first_token_ + rows)
+      return &source;
+    fit_ = fail(
+        "golden tensor \"{}\": expected at least {} rows of {} {}, found {} of {} {}; the trace "
+        "must "
+        "come from the same model",
+        name, first_token_ + rows, row_values, name_of(dtype), found_rows, found_values,
+        name_of(source.dtype));
+    return nullptr;
+  }
+
+  void force(const std::string& name, const ObservedTensor& tensor) {
+    const TraceTensor* source = source_of(name, tensor);
+    if (source == nullptr) return;
+    const std::byte* from = source->bytes.data() + first_token_ * source->row_bytes();
     if (tensor.dtype == DType::bf16) {
       const auto* floats = reinterpret_cast<const float*>(from);
       auto* out = static_cast<bf16*>(tensor.data);
-      for (int64_t i = 0; i < values; ++i) out[i] = to_bf16(floats[i]);
+      for (int64_t i = 0; i < tensor.shape.elements(); ++i) out[i] = to_bf16(floats[i]);
     } else {
-      std::memcpy(tensor.data, from, static_cast<size_t>(values * size_of(source.dtype)));
+      std::memcpy(tensor.data, from, static_cast<size_t>(tensor.shape[0] * source->row_bytes()));
     }
+  }
+
+  // Attention reads the entries it is told to: one that is not written yet would be foreign memory.
+  void force_chosen(const std::string& name, int64_t layer, const ObservedTensor& tensor) {
+    const TraceTensor* source = source_of(name, tensor);
+    if (source == nullptr) return;
+    const int64_t ratio = config_.compress_ratios[static_cast<size_t>(layer)];
+    const int64_t width = tensor.shape[0] == 0 ? 0 : tensor.shape.elements() / tensor.shape[0];
+    const auto* chosen = reinterpret_cast<const int32_t*>(source->bytes.data());
+    for (int64_t position = first_token_; position < first_token_ + tensor.shape[0]; ++position) {
+      const int64_t entries = (position + 1) / ratio;
+      for (int64_t i = position * width; i < (position + 1) * width; ++i) {
+        if (chosen[i] >= -1 && chosen[i] < entries) continue;
+        fit_ = fail("golden tensor \"{}\": token {}: expected entries from 0 to {} or -1, found {}",
+                    name, position, entries - 1, chosen[i]);
+        return;
+      }
+    }
+    force(name, tensor);
   }
 
   void record(const std::string& name, const ObservedTensor& tensor) {
@@ -72,7 +111,9 @@ class TraceObserver final : public Observer {
   }
 
   const TensorMap& golden_;
+  const ModelConfig& config_;
   bool forced_;
+  Status fit_;
   int64_t first_token_ = 0;
   TensorMap recorded_;
 };
@@ -110,6 +151,13 @@ Result<ImageSpan> image_span(const Checkpoint& checkpoint, const TensorMap& gold
   CACHALOT_TRY(const TraceTensor* features, find(golden, "image.features", DType::f32));
   CACHALOT_TRY(const TraceTensor* grid, find(golden, "image.grid", DType::i32));
   const ModelConfig& config = checkpoint.config();
+  if (checkpoint.find("image_start") == nullptr)
+    return fail("the golden file has an image, the model none of the tensors for it");
+  if (mask->bytes.size() != tokens * sizeof(int32_t) || grid->bytes.size() < 2 * sizeof(int32_t) ||
+      integers_of(*grid)[1] < 1 || features->shape.size() != 2 || features->shape[1] != config.dim)
+    return fail(
+        "the golden's image: expected a mask of {} tokens, features of {} values and a grid",
+        tokens, config.dim);
   const int64_t cell = config.vision_downsample_ratio;
   const auto grid_columns = (integers_of(*grid)[1] + cell - 1) / cell;
   const auto append = [&](const std::string& name) {
@@ -155,7 +203,7 @@ Result<TensorMap> record_trace(Engine& engine, const Checkpoint& checkpoint,
           ? View<const bf16>()
           : View<const bf16>(span.rows.data(), {static_cast<int64_t>(span.rows.size()) / dim, dim});
 
-  TraceObserver observer(golden, options.forced);
+  TraceObserver observer(golden, engine.config(), options.forced);
   CACHALOT_TRY(const int32_t sequence, engine.open_sequence());
   const size_t chunk = options.chunk > 0 ? static_cast<size_t>(options.chunk) : tokens.size();
   for (size_t first = 0; first < tokens.size(); first += chunk) {
@@ -169,9 +217,9 @@ Result<TensorMap> record_trace(Engine& engine, const Checkpoint& checkpoint,
                                      .image_rows = image_rows,
                                      .draft_taps = !engine.config().dspark_target_layer_ids.empty(),
                                      .observer = &observer});
-    if (!result) {
+    if (!result || !observer.fit()) {
       engine.close_sequence(sequence);
-      return fail(result.error());
+      return fail(result ? observer.fit().error() : result.error());
     }
   }
   engine.close_sequence(sequence);
