@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/run_fuzzers.sh FOLDER SECONDS: runs every *_fuzz in FOLDER for SECONDS each.
-# Seeds: fuzz/seeds/NAME where there are any. What is found stays in FOLDER/corpus/NAME; an input
-# that crashes is left in FOLDER and named.
+# Seeds come from fuzz/make_seeds.py. What is found stays in FOLDER/corpus/NAME; an input that
+# crashes is left in FOLDER and named.
 set -euo pipefail
 [ $# -eq 2 ] || { sed -n '2,4p' "$0"; exit 2; }
 folder=$1 seconds=$2
@@ -13,11 +13,11 @@ for fuzzer in "$folder"/*_fuzz; do
   name=$(basename "$fuzzer")
   corpus=$folder/corpus/$name
   mkdir -p "$corpus"
-  seeds=()
-  [ -d "$root/fuzz/seeds/$name" ] && seeds=("$root/fuzz/seeds/$name")
+  seeds=$folder/seeds/$name
+  python3 "$root/fuzz/make_seeds.py" "$name" "$seeds"
   echo "== $name, $seconds s"
   if ! "$fuzzer" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1 \
-      -artifact_prefix="$folder/$name-" "$corpus" "${seeds[@]}" 2>"$folder/$name.log"; then
+      -dict="$root/fuzz/$name.dict" -artifact_prefix="$folder/$name-" "$corpus" "$seeds" 2>"$folder/$name.log"; then
     failed+=("$name")
     tail -n 30 "$folder/$name.log"
   fi

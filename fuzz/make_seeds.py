@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""fuzz/make_seeds.py FUZZER FOLDER: writes seeds for FUZZER, made of the project's own test data."""
+import json
+import pathlib
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests/data"
+MODELS = [DATA / "tiny-a", DATA / "tiny-b", ROOT / "models/nano"]
+LONGEST = 20000
+
+
+def json_lines(path):
+    # Not splitlines(): texts hold other line separators.
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def chat_fuzz():
+    """A request as it stands; an answer behind the byte that chooses how it is parsed."""
+    for request in json_lines(DATA / "chat.jsonl"):
+        yield json.dumps(request).encode()
+        for choice in (0x19, 0x28, 0x0A):
+            yield bytes([choice]) + request["prompt"].encode("utf-8", "surrogatepass")
+    for example in json_lines(ROOT / "models/nano/examples.jsonl"):
+        for text in (value for value in example.values() if isinstance(value, str)):
+            for choice in (0x38, 0x19):
+                yield bytes([choice]) + text.encode()
+
+
+def header_seed(header):
+    """A header behind the size of its data section, as checkpoint_fuzz takes it."""
+    sizes = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    return struct.pack("<H", max(sizes, default=0)) + json.dumps(header).encode()
+
+
+def checkpoint_fuzz():
+    for folder in MODELS + [DATA / "released"]:
+        for name in ("config.json", "inference_config.json"):
+            yield (folder / name).read_bytes()
+    for folder in MODELS:
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        index["weight_map"] = dict(list(index["weight_map"].items())[:20])
+        yield json.dumps(index).encode()
+        for shard in sorted(folder.glob("*.safetensors")):
+            whole = shard.read_bytes()
+            header = json.loads(whole[8 : 8 + struct.unpack("<Q", whole[:8])[0]])
+            entries = sorted(header.items(), key=lambda e: e[1].get("data_offsets", [0])[0])
+            kept = {}
+            for name, entry in entries:
+                if name != "__metadata__" and entry["data_offsets"][1] > 65535:
+                    break
+                kept[name] = entry
+            yield header_seed(kept)
+    small = {"a.b": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+             "model.c": {"dtype": "F8_E8M0", "shape": [], "data_offsets": [12, 13]}}
+    yield header_seed(small)
+    text = json.dumps(small).encode()
+    yield struct.pack("<Q", len(text)) + text + bytes(13)
+
+
+def tokenizer_fuzz():
+    texts = [line.get("text", "").encode() for line in json_lines(DATA / "tokenizer.jsonl")]
+    for text in texts:
+        yield b"\0" + text
+    files = [json.loads((folder / "tokenizer.json").read_text()) for folder in MODELS[:2]]
+    files += [dict(files[0], pre_tokenizer=json.loads(
+        (DATA / "tokenizers/v41/tokenizer.json").read_text())["pre_tokenizer"])]
+    for file in files:
+        packed = json.dumps(file, ensure_ascii=False, separators=(",", ":")).encode()
+        for text in (b"", b"Hello, world! 12345 <x>\n\n  \xff", texts[0]):
+            yield packed + b"\0" + text
+
+
+def main():
+    name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    makers = {f.__name__: f for f in (chat_fuzz, checkpoint_fuzz, tokenizer_fuzz)}
+    seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
+    for number, seed in enumerate(sorted(seeds)):
+        (folder / f"seed-{number:04}").write_bytes(seed)
+    print(f"{name}: {len(seeds)} seeds")
+
+
+main()
