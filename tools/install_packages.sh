@@ -15,7 +15,7 @@ case "${1:-build}" in
   build) packages=("${compilers[@]}" "${libraries[@]}" "${tests[@]}") ;;
   format) packages=(clang-format) ;;
   tidy) packages=("${compilers[@]}" "${libraries[@]}" "${tests[@]}" clang-tidy) ;;
-  fuzz) packages=("${compilers[@]}" "${libraries[@]}" clang llvm libclang-rt-dev) ;;
+  fuzz) packages=("${compilers[@]}" "${libraries[@]}" clang llvm libclang-rt-dev python3) ;;
   *) sed -n '2,6p' "$0"; exit 2 ;;
 esac
 
