@@ -18,6 +18,7 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 // "3 tensors (a, b, c)"; a list too long for a message ends in how many more there are.
 std::string counted(const std::vector<std::string>& names, std::string_view what) {
   constexpr size_t kShown = 20;
+  if (names.empty()) return "none";
   std::string text = fmt::format("{} {}{} (", names.size(), what, names.size() == 1 ? "" : "s");
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
     text += (i ? ", " : "") + names[i];

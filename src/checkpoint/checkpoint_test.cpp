@@ -229,6 +229,7 @@ TEST(Checkpoint, RefusesAConfigThatContradictsTheTensors) {
   config["text_config"]["n_routed_experts"] = 9;
   copy.write("config.json", config.dump());
   EXPECT_SAYS(copy.error(), "missing: 48 tensors (layers.0.ffn.experts.8.w1.scale, ");
+  EXPECT_SAYS(copy.error(), "; unexpected: none");
   config["text_config"]["n_routed_experts"] = 7;
   copy.write("config.json", config.dump());
   EXPECT_SAYS(copy.error(), "unexpected: 48 tensors (layers.0.ffn.experts.7.w1.scale in ");
