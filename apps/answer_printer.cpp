@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "report.h"
+
 namespace cachalot {
 namespace {
 
@@ -62,9 +64,9 @@ void AnswerPrinter::finish(const ParsedMessage& message) {
   if (line_open_) write("\n");
   line_open_ = false;
   part_ = Part::none;
-  for (const std::string& warning : message.warnings) fmt::print(stderr, "note: {}\n", warning);
+  for (const std::string& warning : message.warnings) report("note: {}\n", warning);
   if (!message.failure.empty())
-    fmt::print(stderr, "note: a call could not be understood: {}\n", message.failure);
+    report("note: a call could not be understood: {}\n", message.failure);
 }
 
 double prefill_rate(const GenerationResult& result) {
@@ -90,10 +92,10 @@ std::string timing_line(const Answer& answer) {
 void PrefillProgress::show(int64_t done, int64_t total) {
   if (!isatty(STDERR_FILENO) || (done == total && !shown_)) return;
   if (done == total) {
-    fmt::print(stderr, "{}", kEraseLine);
+    report("{}", kEraseLine);
   } else {
     shown_ = true;
-    fmt::print(stderr, "{}{}reading {} of {} tokens{}", kEraseLine, kDim, done, total, kPlain);
+    report("{}{}reading {} of {} tokens{}", kEraseLine, kDim, done, total, kPlain);
   }
   std::fflush(stderr);
 }

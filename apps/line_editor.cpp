@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/environment.h"
+
 namespace cachalot {
 namespace {
 
@@ -16,6 +18,11 @@ constexpr const char* kPasteModeOn = "\033[?2004h";
 constexpr const char* kPasteModeOff = "\033[?2004l";
 constexpr std::string_view kPasteEnd = "\033[201~";
 constexpr int kHistorySize = 1000;
+
+void set_paste_mode(bool on) {
+  if (!environment::plain_terminal()) fmt::print("{}", on ? kPasteModeOn : kPasteModeOff);
+  std::fflush(stdout);
+}
 
 }  // namespace
 
@@ -107,12 +114,10 @@ LineInput LineEditor::read_line(const std::string& prompt) {
   state.prompt = prompt;
   state.cancelled = false;
   state.pastes.clear();
-  fmt::print("{}", kPasteModeOn);
-  std::fflush(stdout);
+  set_paste_mode(true);
   int length = 0;
   const char* line = el_gets(state.editor, &length);
-  fmt::print("{}", kPasteModeOff);
-  std::fflush(stdout);
+  set_paste_mode(false);
   if (state.cancelled) {
     fmt::print("^C\n");
     return {LineInput::kCancelled, ""};

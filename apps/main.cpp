@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
@@ -9,6 +12,7 @@
 #include "base/cpu_info.h"
 #include "perplexity_command.h"
 #include "render_command.h"
+#include "report.h"
 #include "run_command.h"
 #include "synth_command.h"
 #include "tokenize_command.h"
@@ -21,9 +25,13 @@ constexpr int kUsageExit = 2;
 
 void print_version() {
   const auto isa = isa_from_environment();
+  if (!isa) {
+    report("error: {}\n", isa.error().message);
+    throw CLI::RuntimeError(1);
+  }
   fmt::print("cachalot {}\ninstruction set: {} (this machine runs up to {})\nbuild: {}, {}\n",
-             CACHALOT_VERSION, isa ? name_of(*isa) : isa.error().message, name_of(best_isa()),
-             CACHALOT_BUILD_TYPE, CACHALOT_COMPILER);
+             CACHALOT_VERSION, name_of(*isa), name_of(best_isa()), CACHALOT_BUILD_TYPE,
+             CACHALOT_COMPILER);
 }
 
 // CLI11 lists beside each option what it excludes and the bounds of its values; the errors say that
@@ -43,6 +51,7 @@ class HelpFormatter final : public CLI::Formatter {
 void add_commands(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(0, 1);
+  app.set_version_flag("--version", "cachalot " CACHALOT_VERSION, "Show the version");
   add_run_command(app);
   add_tokenize_command(app);
   add_render_command(app);
@@ -55,8 +64,8 @@ void add_commands(CLI::App& app) {
 // What was typed wrong, and where help is.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const auto chosen = app.get_subcommands();
-  fmt::print(stderr, "error: {}\n'cachalot{}{} --help' lists what is possible.\n", error.what(),
-             chosen.empty() ? "" : " ", chosen.empty() ? "" : chosen.front()->get_name());
+  report("error: {}\n'cachalot{}{} --help' lists what is possible.\n", error.what(),
+         chosen.empty() ? "" : " ", chosen.empty() ? "" : chosen.front()->get_name());
   return kUsageExit;
 }
 
@@ -68,11 +77,19 @@ int run(int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return usage_error(app, error);
   }
   if (app.get_subcommands().empty()) fmt::print("{}", app.help());
   return 0;
+}
+
+// A full disk or a closed stdout shows up no earlier than here: an answer that was not written is
+// no success.
+int with_output_written(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  report("error: stdout cannot be written: {}\n", std::strerror(errno));
+  return exit_code == 0 ? 1 : exit_code;
 }
 
 }  // namespace
@@ -80,11 +97,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return cachalot::run(argc, argv);
+    return cachalot::with_output_written(cachalot::run(argc, argv));
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: out of memory; a shorter --ctx needs less\n");
+    cachalot::report("error: out of memory; a shorter --ctx needs less\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    cachalot::report("error: {}\n", error.what());
   }
   return 1;
 }

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "default_model.h"
+#include "report.h"
 #include "tokenizer/engram_token_map.h"
 
 namespace cachalot {
@@ -21,7 +22,9 @@ Result<EngineOptions> engine_options(const ModelOptions& options, const ModelCon
   if (options.backend == "reference") result.backend = Backend::reference;
   if (options.backend == "checked") result.backend = Backend::checked;
   if (!options.isa.empty()) {
-    CACHALOT_TRY(result.isa, choose_isa(options.isa));
+    const Result<Isa> isa = choose_isa(options.isa);
+    if (!isa) return fail(isa.error().in("--isa"));
+    result.isa = *isa;
   }
   if (options.context > config.max_position_embeddings)
     return fail("--ctx: the model takes at most {} tokens, found {}",
@@ -34,6 +37,7 @@ Result<EngineOptions> engine_options(const ModelOptions& options, const ModelCon
 }
 
 Status check_folder(const std::string& model) {
+  if (model.empty()) return fail("-m: expected a model folder, found an empty name");
   std::error_code ignored;
   if (std::filesystem::is_directory(model, ignored)) return {};
   return fail(
@@ -82,8 +86,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   CACHALOT_OK(check_folder(options.model));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
-  for (const std::string& warning : checkpoint->warnings())
-    fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : checkpoint->warnings()) report("warning: {}\n", warning);
   const ModelConfig& config = checkpoint->config();
   CACHALOT_TRY(Tokenizer tokenizer, Tokenizer::load(options.model));
   if (tokenizer.vocab_size() != config.vocab_size)

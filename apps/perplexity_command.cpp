@@ -12,6 +12,7 @@
 #include "chat/json_value.h"
 #include "engine/engine.h"
 #include "model_loader.h"
+#include "report.h"
 
 namespace cachalot {
 namespace {
@@ -98,8 +99,8 @@ class Scorer {
 
   void show_progress(int64_t done, int64_t total) const {
     if (!isatty(STDERR_FILENO)) return;
-    fmt::print(stderr, "\r\033[K{} of {} tokens, perplexity {:.4f}{}", done, total,
-               std::exp(score_.nll / static_cast<double>(done)), done == total ? "\r\033[K" : "");
+    report("\r\033[K{} of {} tokens, perplexity {:.4f}{}", done, total,
+           std::exp(score_.nll / static_cast<double>(done)), done == total ? "\r\033[K" : "");
     std::fflush(stderr);
   }
 
@@ -138,12 +139,12 @@ void print_score(const PerplexityOptions& options, const Score& score, int64_t w
 Status measure(PerplexityOptions options) {
   CACHALOT_TRY(const std::string text, read_text_file(options.file));
   if (text.empty()) return fail("{}: expected some text, found an empty file", options.file);
-  if (options.model.context == 0) options.model.context = options.window;
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
   const int64_t context = model.engine->options().max_context;
   const int64_t window = options.window > 0 ? options.window : std::min(context, kDefaultWindow);
   if (window < 2 || window > context)
-    return fail("--window: expected 2 to {} tokens (the context), found {}", context, window);
+    return fail("--window: expected 2 to {} tokens (the context, see --ctx), found {}", context,
+                window);
   const int64_t stride = options.stride > 0 ? options.stride : std::max<int64_t>(1, window / 2);
   if (stride > window - 1)
     return fail("--stride: expected 1 to {} (one less than the window), found {}", window - 1,
@@ -184,7 +185,7 @@ void add_perplexity_command(CLI::App& app) {
   command->callback([options] {
     const Status status = measure(*options);
     if (status) return;
-    fmt::print(stderr, "error: {}\n", status.error().message);
+    report("error: {}\n", status.error().message);
     throw CLI::RuntimeError(1);
   });
 }

@@ -8,6 +8,7 @@
 
 #include "chat/render.h"
 #include "default_model.h"
+#include "report.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cachalot {
@@ -53,7 +54,7 @@ void add_render_command(CLI::App& app) {
     std::ios::sync_with_stdio(false);
     const Status status = render_lines(*model, std::cin, std::cout);
     if (status) return;
-    fmt::print(stderr, "error: {}\n", status.error().message);
+    report("error: {}\n", status.error().message);
     throw CLI::RuntimeError(1);
   });
 }

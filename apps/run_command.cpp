@@ -11,6 +11,7 @@
 #include "chat_session.h"
 #include "interrupt.h"
 #include "model_loader.h"
+#include "report.h"
 #include "run_input.h"
 #include "sampling_options.h"
 
@@ -27,7 +28,9 @@ struct RunOptions {
 };
 
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO); }
-bool styles_allowed() { return stdout_is_terminal() && !environment::no_color(); }
+bool styles_allowed() {
+  return stdout_is_terminal() && !environment::no_color() && !environment::plain_terminal();
+}
 
 Result<int> run_once(const RunOptions& options) {
   CACHALOT_TRY(const Conversation conversation, read_conversation(options.input));
@@ -49,7 +52,7 @@ Result<int> run_once(const RunOptions& options) {
     fmt::print("{}\n", answer_json(answer, model.load_seconds).dump());
   } else {
     printer.finish(answer.message);
-    fmt::print(stderr, "[load {:.2f} s | {}]\n", model.load_seconds, timing_line(answer));
+    report("[load {:.2f} s | {}]\n", model.load_seconds, timing_line(answer));
   }
   const std::string departure = model.engine->first_departure();
   if (!departure.empty())
@@ -95,7 +98,7 @@ void add_run_command(CLI::App& app) {
   command->callback([options] {
     const bool chat = !options->input.has_source() && isatty(STDIN_FILENO);
     const Result<int> code = chat ? run_chat(*options) : run_once(*options);
-    if (!code) fmt::print(stderr, "error: {}\n", code.error().message);
+    if (!code) report("error: {}\n", code.error().message);
     const int exit_code = code ? *code : 1;
     if (exit_code != 0) throw CLI::RuntimeError(exit_code);
   });

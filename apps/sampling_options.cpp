@@ -1,6 +1,9 @@
 #include "sampling_options.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
+#include <limits>
 #include <random>
 
 namespace cachalot {
@@ -22,6 +25,15 @@ Result<std::pair<int32_t, double>> parse_bias(const std::string& text) {
   return bias;
 }
 
+// CLI11 alone takes -1 for a huge number and a number that is too big for the biggest.
+template <class T>
+std::string whole_number_error(const std::string& text) {
+  T value{};
+  if (parse_whole(text, value)) return "";
+  return fmt::format("expected a whole number from {} to {}, found {}",
+                     std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), text);
+}
+
 uint64_t random_seed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -35,10 +47,12 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
     return command.add_option(names, value, help)->group(kGroup);
   };
   add("--temperature,--temp", options.temperature, "0 to 2; 0: always the most probable token");
-  add("--top-k", options.top_k, "Keep the K most probable tokens; 0: all");
+  add("--top-k", options.top_k, "Keep the K most probable tokens; 0: all")
+      ->check(whole_number_error<int64_t>);
   add("--top-p", options.top_p, "Keep the most probable tokens that reach this probability");
   add("--min-p", options.min_p, "Keep tokens of at least this share of the best one's probability");
-  add("--seed", options.seed, "Same seed, same answer (default: random)");
+  add("--seed", options.seed, "Same seed, same answer (default: random)")
+      ->check(whole_number_error<uint64_t>);
   add("--repetition-penalty,--repeat-penalty", options.repetition_penalty,
       "Above 1: tokens of prompt and answer become less likely");
   add("--presence-penalty", options.presence_penalty, "-2 to 2, once for tokens of the answer");

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "report.h"
+
 namespace cachalot {
 namespace {
 
@@ -26,10 +28,10 @@ class ProgressBar {
     drawn_ = Clock::now();
     const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
     const auto filled = static_cast<size_t>(share * kWidth);
-    fmt::print(stderr, "\r[{}{}] {:3.0f}%  {:.1f} of {:.1f} GB  {:.2f} GB/s {}",
-               std::string(filled, '#'), std::string(kWidth - filled, '.'), share * 100,
-               static_cast<double>(done) / 1e9, static_cast<double>(total) / 1e9,
-               static_cast<double>(done) / 1e9 / seconds_since(start_), finished ? "\n" : "");
+    report("\r[{}{}] {:3.0f}%  {:.1f} of {:.1f} GB  {:.2f} GB/s {}", std::string(filled, '#'),
+           std::string(kWidth - filled, '.'), share * 100, static_cast<double>(done) / 1e9,
+           static_cast<double>(total) / 1e9,
+           static_cast<double>(done) / 1e9 / seconds_since(start_), finished ? "\n" : "");
   }
 
  private:
@@ -60,20 +62,20 @@ Status synthesize(const SynthCommandOptions& options) {
 void add_synth_command(CLI::App& app) {
   auto options = std::make_shared<SynthCommandOptions>();
   CLI::App* command =
-      app.add_subcommand("synth", "write a random checkpoint in the released layout");
-  command->add_option("config", options->config, "configuration file or checkpoint folder")
+      app.add_subcommand("synth", "Write a random checkpoint in the released layout");
+  command->add_option("config", options->config, "Configuration file or checkpoint folder")
       ->required();
-  command->add_option("out", options->out, "folder to create")->required();
+  command->add_option("out", options->out, "Folder to create")->required();
   command->add_option("--layers", options->reduction.layers,
-                      "keep this many layers; sources, targets and engram layers above go");
-  command->add_option("--experts", options->reduction.experts, "routed experts per layer");
+                      "Keep this many layers; sources, targets and engram layers above go");
+  command->add_option("--experts", options->reduction.experts, "Routed experts per layer");
   command->add_option("--engram-rows", options->reduction.engram_rows,
-                      "bucket size of the engram tables (default: at most 1 GB in all)");
-  command->add_option("--seed", options->seed, "same seed, same bytes")->capture_default_str();
+                      "Bucket size of the engram tables (default: at most 1 GB in all)");
+  command->add_option("--seed", options->seed, "Same seed, same bytes")->capture_default_str();
   command->callback([options] {
     const Status status = synthesize(*options);
     if (status) return;
-    fmt::print(stderr, "cachalot synth: {}\n", status.error().message);
+    report("error: {}\n", status.error().message);
     throw CLI::RuntimeError(1);
   });
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "default_model.h"
+#include "report.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -110,7 +111,7 @@ void add_tokenize_command(CLI::App& app) {
     std::ios::sync_with_stdio(false);
     const Status status = tokenize_lines(*options, std::cin, std::cout);
     if (status) return;
-    fmt::print(stderr, "error: {}\n", status.error().message);
+    report("error: {}\n", status.error().message);
     throw CLI::RuntimeError(1);
   });
 }

@@ -7,6 +7,7 @@
 
 #include "inspect/trace.h"
 #include "model_loader.h"
+#include "report.h"
 
 namespace {
 
@@ -43,7 +44,7 @@ void add_trace_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "trace",
       "Record what every layer receives and produces for a golden trace's tokens, as safetensors");
-  sub->add_option("MODEL", command->model.model, "Folder of the checkpoint")->required();
+  sub->add_option("model", command->model.model, "Model folder")->required();
   sub->add_option("--golden", command->golden,
                   "Trace of the reference: its tokens are run, and every layer is fed its inputs")
       ->required();
@@ -53,7 +54,7 @@ void add_trace_command(CLI::App& app) {
   cachalot::add_engine_options(*sub, command->model);
   sub->callback([command] {
     if (const Status status = trace(*command); !status) {
-      fmt::print(stderr, "error: {}\n", status.error().message);
+      cachalot::report("error: {}\n", status.error().message);
       throw CLI::RuntimeError(1);
     }
   });

@@ -206,9 +206,39 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheFlags) {
   expect_error("run --logit-bias 5 Hi", 1, "--logit-bias: expected ID=VALUE");
   expect_error("run --logit-bias 2048=1 Hi", 1, "expected token ids from 0 to 2047, found 2048");
   expect_error("run --stop '' Hi", 1, "--stop");
-  expect_error("run --isa sse9 Hi", 1, "sse9");
+  expect_error("run --isa sse9 Hi", 1, "--isa: expected generic, avx2");
+  expect_error("run -m '' Hi", 1, "-m: expected a model folder, found an empty name");
+  expect_error("run --seed -1 Hi", 2, "expected a whole number from 0 to 18446744073709551615");
+  expect_error("run --seed 18446744073709551616 Hi", 2, "found 18446744073709551616");
+  expect_error("run --top-k 9223372036854775808 Hi", 2, "found 9223372036854775808");
   expect_error("run --ctx 1000000 Hi", 1, "--ctx: the model takes at most 4096 tokens");
   expect_error("nonsense", 2, "nonsense");
+}
+
+int exit_code_of(const std::string& arguments) {
+  return WEXITSTATUS(std::system((CACHALOT_PROGRAM " " + arguments).c_str()));
+}
+
+TEST_F(RunCommand, FailsIfTheAnswerCannotBeWritten) {
+  for (const std::string command : {"run --no-thinking Hello!", "run --json Hi", "version"}) {
+    for (const char* redirection : {" >/dev/full 2>&1", " >&- 2>&-"})
+      EXPECT_EQ(exit_code_of(command + redirection), 1) << command << redirection;
+  }
+}
+
+TEST_F(RunCommand, AnswersIfNobodyHearsTheTimings) {
+  for (const char* redirection : {" 2>&- >/dev/null", " 2>/dev/full >/dev/null"}) {
+    EXPECT_EQ(exit_code_of(std::string("run --no-thinking Hello!") + redirection), 0);
+    EXPECT_EQ(exit_code_of(std::string("run -m /nonexistent Hi") + redirection), 1);
+    EXPECT_EQ(exit_code_of(std::string("run --no-such-flag") + redirection), 2);
+  }
+}
+
+TEST_F(RunCommand, NamesTheVariableThatChoosesNoInstructionSet) {
+  setenv("CACHALOT_CPU_ISA", "sse9", 1);
+  expect_error("version", 1, "CACHALOT_CPU_ISA: expected generic, avx2");
+  expect_error("run Hi", 1, "CACHALOT_CPU_ISA: expected generic, avx2");
+  unsetenv("CACHALOT_CPU_ISA");
 }
 
 TEST_F(RunCommand, HelpListsEveryCommand) {
@@ -255,6 +285,8 @@ TEST_F(RunCommand, PerplexityNamesWhatIsWrong) {
   expect_error("perplexity models/nano " + write("empty", ""), 1, "empty file");
   expect_error("perplexity models/nano --window 8 --stride 8 " + write("short", "Hi"), 1,
                "--stride: expected 1 to 7");
+  expect_error("perplexity models/nano --window 5000 " + write("short", "Hi"), 1,
+               "--window: expected 2 to 4096 tokens");
 }
 
 }  // namespace

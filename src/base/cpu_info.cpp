@@ -48,6 +48,12 @@ Isa detect() {
   return bit(cpuid(7, 1).a, kBf16) ? Isa::avx512_bf16 : Isa::avx512;
 }
 
+bool made_by_intel() {
+  const Registers vendor = cpuid(0, 0);
+  constexpr unsigned kGenu = 0x756e6547, kInei = 0x49656e69, kNtel = 0x6c65746e;
+  return vendor.b == kGenu && vendor.d == kInei && vendor.c == kNtel;
+}
+
 }  // namespace
 
 std::string_view name_of(Isa isa) {
@@ -76,24 +82,32 @@ Isa best_isa() {
   return best;
 }
 
+Isa default_isa() {
+  static const Isa chosen =
+      best_isa() == Isa::avx512_bf16 && made_by_intel() ? Isa::avx512 : best_isa();
+  return chosen;
+}
+
 Result<Isa> choose_isa(std::string_view name) {
   const std::optional<Isa> isa = isa_named(name);
   if (!isa) {
     return fail(
-        "CACHALOT_CPU_ISA: expected generic, avx2, avx512 or avx512_bf16, found \"{}\"; this "
-        "machine runs up to {}",
+        "expected generic, avx2, avx512 or avx512_bf16, found \"{}\"; this machine runs up to {}",
         name, name_of(best_isa()));
   }
   if (!supports(*isa)) {
-    return fail("CACHALOT_CPU_ISA: this machine runs up to {}, found \"{}\"; unset it or lower it",
+    return fail("this machine runs up to {}, found \"{}\"; leave it out or lower it",
                 name_of(best_isa()), name);
   }
   return *isa;
 }
 
 Result<Isa> isa_from_environment() {
-  if (const auto name = environment::cpu_isa()) return choose_isa(*name);
-  return best_isa();
+  const auto name = environment::cpu_isa();
+  if (!name) return default_isa();
+  const Result<Isa> isa = choose_isa(*name);
+  if (!isa) return fail(isa.error().in("CACHALOT_CPU_ISA"));
+  return isa;
 }
 
 std::vector<int> available_cpus() {

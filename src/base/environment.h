@@ -19,4 +19,7 @@ inline std::optional<std::string> cpu_isa() { return value("CACHALOT_CPU_ISA"); 
 // NO_COLOR (no-color.org): no escape sequences on terminals.
 inline bool no_color() { return value("NO_COLOR").has_value(); }
 
+// TERM: whether a terminal understands escape sequences at all.
+inline bool plain_terminal() { return value("TERM").value_or("dumb") == "dumb"; }
+
 }  // namespace cachalot::environment
