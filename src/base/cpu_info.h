@@ -22,11 +22,14 @@ std::optional<Isa> isa_named(std::string_view name);
 
 // The best this machine runs.
 Isa best_isa();
+// The one to use unless told otherwise: best_isa(), but AVX-512 without the BF16 dot product on
+// CPUs where that instruction is no faster than FP32 FMA (measured: docs/kernels/linear.md).
+Isa default_isa();
 inline bool supports(Isa isa) { return isa <= best_isa(); }
 
 // The named one, or an error that says which names exist and what the machine runs.
 Result<Isa> choose_isa(std::string_view name);
-// choose_isa(CACHALOT_CPU_ISA) where that is set, else best_isa().
+// choose_isa(CACHALOT_CPU_ISA) where that is set, else default_isa().
 Result<Isa> isa_from_environment();
 
 // Numbers of the CPUs the affinity mask allows, ascending; never empty.
