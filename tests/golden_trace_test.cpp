@@ -34,7 +34,8 @@ bool ends_with(const std::string& name, std::string_view ending) {
 }
 
 // Relative L2 error per token, ascending.
-std::vector<double> row_errors(const TraceTensor& golden, const TraceTensor& mine) {
+std::vector<double> row_errors(const TraceTensor& golden, const TraceTensor& mine,
+                               double least_norm = 1e-12) {
   const auto* a = reinterpret_cast<const float*>(golden.bytes.data());
   const auto* b = reinterpret_cast<const float*>(mine.bytes.data());
   const int64_t width = golden.row_bytes() / 4;
@@ -45,7 +46,7 @@ std::vector<double> row_errors(const TraceTensor& golden, const TraceTensor& min
       difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
       norm += double{a[i]} * a[i];
     }
-    errors.push_back(std::sqrt(difference) / std::max(std::sqrt(norm), 1e-12));
+    errors.push_back(std::sqrt(difference) / std::max(std::sqrt(norm), least_norm));
   }
   std::sort(errors.begin(), errors.end());
   return errors;
@@ -74,9 +75,23 @@ double equal_rows(const TraceTensor& golden, const TraceTensor& mine) {
   return static_cast<double>(same) / static_cast<double>(golden.shape[0]);
 }
 
+// Few rows, where one flip moves a median: 0.6 of them within 0.03, or equal.
+void compare_draft(const std::string& name, const TraceTensor& golden, const TraceTensor& mine) {
+  if (golden.dtype == DType::i32) {
+    EXPECT_GE(equal_rows<int32_t>(golden, mine), 0.6) << name;
+    return;
+  }
+  const std::vector<double> errors =
+      row_errors(golden, mine, ends_with(name, "confidence") ? 1.0 : 1e-12);
+  const auto within =
+      std::count_if(errors.begin(), errors.end(), [](double e) { return e <= 0.03; });
+  EXPECT_GE(static_cast<double>(within) / static_cast<double>(errors.size()), 0.6) << name;
+}
+
 void compare(const std::string& name, const TraceTensor& golden, const TraceTensor& mine) {
   ASSERT_EQ(golden.shape, mine.shape) << name;
   ASSERT_EQ(golden.dtype, mine.dtype) << name;
+  if (name.starts_with("draft.")) return compare_draft(name, golden, mine);
   if (golden.dtype != DType::f32) {
     const double share = golden.dtype == DType::i64 ? equal_rows<int64_t>(golden, mine)
                                                     : equal_rows<int32_t>(golden, mine);
@@ -98,8 +113,7 @@ void compare(const std::string& name, const TraceTensor& golden, const TraceTens
 }
 
 bool is_compared(const std::string& name) {
-  return name != "tokens" && !ends_with(name, "_in") && !name.starts_with("draft.") &&
-         !name.starts_with("image.");
+  return name != "tokens" && !ends_with(name, "_in") && !name.starts_with("image.");
 }
 
 void expect_trace_matches(const std::string& model, const EngineOptions& options, int64_t chunk) {

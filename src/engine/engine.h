@@ -47,7 +47,7 @@ struct SequenceStep {
 struct StepRequest {
   std::span<const SequenceStep> sequences;
   View<const bf16> image_rows;  // [image tokens, dim], may be absent
-  bool draft_taps = false;
+  bool draft_taps = false;      // also feed the draft head, for draft() to follow
   Observer* observer = nullptr;
 };
 
@@ -56,6 +56,20 @@ struct StepResult {
   View<const float>
       logits;             // [rows, vocab]: the wanted rows, sequences and tokens in request order
   View<const bf16> taps;  // [tokens, targets, dim]; absent unless draft_taps
+};
+
+// A sequence and the token chosen for the position after its last, which no step has seen yet.
+struct DraftRequest {
+  int32_t sequence = 0;
+  int32_t anchor = 0;
+};
+
+// What may follow each anchor. Valid until the next call of the engine.
+struct DraftResult {
+  View<const int32_t> tokens;  // [sequences, block]
+  View<const float> logits;    // [sequences * block, vocab]
+  View<const float>
+      confidence;  // [sequences * block] log-odds that the draft is the target's choice
 };
 
 class Engine {
@@ -77,6 +91,11 @@ class Engine {
   // Errors (nothing changes): unknown sequence, one named twice, no tokens, a token outside the
   // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context.
   virtual Result<StepResult> step(const StepRequest& request) = 0;
+
+  // One block of drafts per sequence, from the draft head; changes no sequence. All steps of the
+  // sequences had draft_taps. Errors: the model has no draft head; as for step().
+  virtual Result<DraftResult> draft(std::span<const DraftRequest> requests,
+                                    Observer* observer = nullptr) = 0;
 
   // For Backend::checked: the first operation that departed from the reference, in words; else
   // empty.

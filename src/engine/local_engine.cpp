@@ -6,6 +6,7 @@
 #include "engine/sequences.h"
 #include "engine/step_batch.h"
 #include "model/decoder.h"
+#include "model/draft_head.h"
 #include "model/queues.h"
 
 namespace cachalot {
@@ -53,7 +54,8 @@ class LocalEngine final : public Engine {
         description_(std::move(description)),
         device_(Arena(parts_.workspace), device_options...),
         sequences_(parts_.caches),
-        batch_(parts_.options.max_step_tokens) {}
+        batch_(std::max(parts_.options.max_step_tokens,
+                        parts_.options.max_sequences * config().dspark_block_size)) {}
 
   const ModelConfig& config() const override { return parts_.checkpoint->config(); }
   const EngineOptions& options() const override { return parts_.options; }
@@ -79,6 +81,18 @@ class LocalEngine final : public Engine {
                           batch_.shape(), inputs,         request.observer};
     const StepOutputs outputs = forward(device_.queue, context);
     return StepResult{.logits = outputs.logits, .taps = outputs.taps};
+  }
+
+  Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
+    CACHALOT_OK(check_drafts(requests, sequences_, config()));
+    batch_.fill_drafts(requests, config(), sequences_);
+    device_.queue.arena().release_to(0);
+    const StepInputs inputs = batch_.inputs(sequences_);
+    const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
+                          batch_.shape(), inputs,         observer};
+    const DraftOutputs outputs = propose(device_.queue, context);
+    return DraftResult{
+        .tokens = outputs.tokens, .logits = outputs.logits, .confidence = outputs.confidence};
   }
 
   std::string first_departure() const override {

@@ -36,6 +36,7 @@ Status check_tokens(const SequenceStep& step, const StepRequest& request,
 Status check_request(const StepRequest& request, const Sequences& sequences,
                      const EngineOptions& options, const ModelConfig& config) {
   if (request.sequences.empty()) return fail("a step needs at least one sequence");
+  if (request.draft_taps && !config.has_drafts()) return fail("this model has no draft head");
   int64_t total = 0;
   for (size_t i = 0; i < request.sequences.size(); ++i) {
     const SequenceStep& step = request.sequences[i];
@@ -61,16 +62,42 @@ Status check_request(const StepRequest& request, const Sequences& sequences,
   return {};
 }
 
+Status check_drafts(std::span<const DraftRequest> requests, const Sequences& sequences,
+                    const ModelConfig& config) {
+  if (!config.has_drafts()) return fail("this model has no draft head");
+  if (requests.empty()) return fail("drafts need at least one sequence");
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const DraftRequest& request = requests[i];
+    if (!sequences.is_open(request.sequence)) {
+      return fail("sequence {} is not open", request.sequence);
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (requests[j].sequence == request.sequence) {
+        return fail("sequence {} is named twice in one draft", request.sequence);
+      }
+    }
+    if (request.anchor < 0 || request.anchor >= config.vocab_size) {
+      return fail("sequence {}: anchor {}, the vocabulary has ids 0 to {}", request.sequence,
+                  request.anchor, config.vocab_size - 1);
+    }
+  }
+  return {};
+}
+
 StepBatch::StepBatch(int64_t max_tokens) {
   for (auto* array : {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_}) {
     array->reserve(static_cast<size_t>(max_tokens));
   }
 }
 
-void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
+void StepBatch::clear() {
   for (auto* array : {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_}) {
     array->clear();
   }
+}
+
+void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
+  clear();
   for (const SequenceStep& step : request.sequences) {
     const auto first = static_cast<int32_t>(ids_.size());
     const auto start = static_cast<int32_t>(sequences.length(step.sequence));
@@ -91,6 +118,27 @@ void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
   shape_ = {.tokens = static_cast<int64_t>(ids_.size()),
             .outputs = static_cast<int64_t>(output_rows_.size()),
             .draft_taps = request.draft_taps};
+}
+
+void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelConfig& config,
+                            const Sequences& sequences) {
+  clear();
+  for (const DraftRequest& request : requests) {
+    const auto first = static_cast<int32_t>(ids_.size());
+    const auto start = static_cast<int32_t>(sequences.length(request.sequence));
+    for (int32_t i = 0; i < config.dspark_block_size; ++i) {
+      ids_.push_back(i == 0 ? request.anchor : static_cast<int32_t>(config.dspark_noise_token_id));
+      positions_.push_back(start + i);
+      slots_.push_back(request.sequence);
+      first_rows_.push_back(first);
+      image_index_.push_back(-1);
+      output_rows_.push_back(first + i);
+    }
+  }
+  image_rows_ = {};
+  shape_ = {.tokens = static_cast<int64_t>(ids_.size()),
+            .outputs = static_cast<int64_t>(output_rows_.size()),
+            .draft_block = config.dspark_block_size};
 }
 
 StepInputs StepBatch::inputs(const Sequences& sequences) const {

@@ -16,10 +16,16 @@ class StepBatch {
   // Sequences have not been extended yet. The request has been checked.
   void fill(const StepRequest& request, const Sequences& sequences);
 
+  // Draft blocks: each anchor and noise tokens up to the model's block size.
+  void fill_drafts(std::span<const DraftRequest> requests, const ModelConfig& config,
+                   const Sequences& sequences);
+
   const StepShape& shape() const { return shape_; }
   StepInputs inputs(const Sequences& sequences) const;
 
  private:
+  void clear();
+
   StepShape shape_;
   View<const bf16> image_rows_;
   std::vector<int32_t> ids_, positions_, slots_, first_rows_, image_index_, output_rows_;
@@ -28,5 +34,8 @@ class StepBatch {
 // What is wrong with a request, before anything changes.
 Status check_request(const StepRequest& request, const Sequences& sequences,
                      const EngineOptions& options, const ModelConfig& config);
+
+Status check_drafts(std::span<const DraftRequest> requests, const Sequences& sequences,
+                    const ModelConfig& config);
 
 }  // namespace cachalot

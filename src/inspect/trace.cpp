@@ -25,17 +25,42 @@ class TraceObserver final : public Observer {
       if (layer > 0) force(fmt::format("layers.{}.stream_out", layer - 1), tensor);
       return;
     }
+    if (point == "taps_in") return force("taps", tensor);
+    if (point == "chain") return force_chain(layer, tensor);
     if (point == "reused_chosen") {
       force_chosen(fmt::format("layers.{}.chosen", layer), layer, tensor);
       return;
     }
-    const std::string name =
-        layer < 0 ? std::string(point) : fmt::format("layers.{}.{}", layer, point);
+    const std::string name = name_of_point(point, layer);
     if (point == "stream_in" || point == "pre_in") force(name, tensor);
     record(name, tensor);
   }
 
  private:
+  std::string name_of_point(std::string_view point, int64_t layer) const {
+    if (layer < 0) return std::string(point);
+    if (layer < config_.n_layers) return fmt::format("layers.{}.{}", layer, point);
+    return fmt::format("draft.mtp.{}.{}", layer - config_.n_layers, point);
+  }
+
+  // The link after `step` reads the golden's token, whatever was drafted.
+  void force_chain(int64_t step, const ObservedTensor& chain) {
+    const auto found = golden_.find("draft.tokens");
+    if (!forced_ || found == golden_.end()) return;
+    const TraceTensor& drafts = found->second;
+    if (drafts.dtype != DType::i32 || drafts.shape.size() != 1 || drafts.shape[0] <= step) {
+      fit_ = fail("golden tensor \"draft.tokens\": expected {} I32", config_.dspark_block_size);
+      return;
+    }
+    const int32_t token = reinterpret_cast<const int32_t*>(drafts.bytes.data())[step];
+    if (token < 0 || token >= config_.vocab_size) {
+      fit_ = fail("golden tensor \"draft.tokens\": token {}, the vocabulary has ids 0 to {}", token,
+                  config_.vocab_size - 1);
+      return;
+    }
+    static_cast<int32_t*>(chain.data)[step + 1] = token;
+  }
+
   // The golden's tensor if the model has the same; anything else is kept as the error of the run.
   const TraceTensor* source_of(const std::string& name, const ObservedTensor& tensor) {
     const auto found = golden_.find(name);
@@ -96,8 +121,9 @@ class TraceObserver final : public Observer {
       for (int i = 0; i < tensor.shape.rank(); ++i) out.shape.push_back(tensor.shape[i]);
       out.shape[0] = 0;
       if (name == "taps") out.shape = {0, tensor.shape[1] * tensor.shape[2]};
+      if (name == "draft.tokens") out.shape = {0};  // one sequence, a row a token
     }
-    out.shape[0] += tensor.shape[0];
+    out.shape[0] += name == "draft.tokens" ? tensor.shape[1] : tensor.shape[0];
     const int64_t values = tensor.shape.elements();
     const size_t at = out.bytes.size();
     out.bytes.resize(at + static_cast<size_t>(values * size_of(out.dtype)));
@@ -184,6 +210,25 @@ Result<ImageSpan> image_span(const Checkpoint& checkpoint, const TensorMap& gold
   return span;
 }
 
+// The block drafted after the golden's own choice for the position after its tokens.
+Status trace_drafts(Engine& engine, int32_t sequence, const TensorMap& golden,
+                    TraceObserver& observer) {
+  if (!engine.config().has_drafts()) return {};
+  CACHALOT_TRY(const TraceTensor* logits, find(golden, "logits", DType::f32));
+  const auto vocabulary = static_cast<size_t>(engine.config().vocab_size);
+  const std::span<const float> values = floats_of(*logits);
+  if (values.empty() || values.size() % vocabulary != 0) {
+    return fail("golden tensor \"logits\": expected rows of {} values", vocabulary);
+  }
+  const std::span<const float> last = values.last(vocabulary);
+  const DraftRequest request{
+      .sequence = sequence,
+      .anchor = static_cast<int32_t>(std::max_element(last.begin(), last.end()) - last.begin())};
+  observer.start_chunk(0);
+  CACHALOT_OK(engine.draft({&request, 1}, &observer));
+  return observer.fit();
+}
+
 }  // namespace
 
 int64_t TraceTensor::row_bytes() const {
@@ -215,14 +260,16 @@ Result<TensorMap> record_trace(Engine& engine, const Checkpoint& checkpoint,
                             .image_index = std::span(span.index).subspan(first, count)};
     const auto result = engine.step({.sequences = {&step, 1},
                                      .image_rows = image_rows,
-                                     .draft_taps = !engine.config().dspark_target_layer_ids.empty(),
+                                     .draft_taps = engine.config().has_drafts(),
                                      .observer = &observer});
     if (!result || !observer.fit()) {
       engine.close_sequence(sequence);
       return fail(result ? observer.fit().error() : result.error());
     }
   }
+  const Status drafted = trace_drafts(engine, sequence, golden, observer);
   engine.close_sequence(sequence);
+  if (!drafted) return fail(drafted.error());
   TensorMap recorded = observer.take();
   recorded.emplace("tokens", *token_tensor);
   return recorded;

@@ -26,6 +26,30 @@ void update_picks(Q& queue, const Context& context, int64_t layer, View<const bf
 }  // namespace
 
 template <class Q>
+View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
+                             View<bf16> q) {
+  const ModelConfig& config = context.config;
+  const AttentionWeights& weights = context.weights.layers[static_cast<size_t>(layer)].attention;
+  const int64_t n = context.tokens();
+  const View<uint8_t> window_rows =
+      queue.arena().template allocate<uint8_t>({n, window_row_bytes(config.head_dim)});
+  ArenaScope scope(queue.arena());
+  const View<bf16> kv = queue.arena().template allocate<bf16>({n, config.head_dim});
+  linear(queue, LinearArgs{.x = x,
+                           .weight = weights.wkv,
+                           .norm = weights.kv_norm,
+                           .norm_eps = config.norm_eps,
+                           .y = kv});
+  prepare_query(queue,
+                PrepareQueryArgs{.rows = context.inputs.rows,
+                                 .frequencies = context.constants.frequencies(config.ratio(layer)),
+                                 .q = q,
+                                 .kv = kv,
+                                 .window_rows = window_rows});
+  return window_rows;
+}
+
+template <class Q>
 void attention(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
                const Picks& picks, View<bf16> output) {
   const ModelConfig& config = context.config;
@@ -46,17 +70,7 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
   View<bf16> q = arena.allocate<bf16>({n, heads * head_dim});
   linear(queue, LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
   q.shape = {n, heads, head_dim};
-  const View<bf16> kv = arena.allocate<bf16>({n, head_dim});
-  linear(queue, LinearArgs{.x = x,
-                           .weight = weights.wkv,
-                           .norm = weights.kv_norm,
-                           .norm_eps = config.norm_eps,
-                           .y = kv});
-  const View<uint8_t> window_rows = arena.allocate<uint8_t>({n, window_row_bytes(head_dim)});
-  prepare_query(
-      queue,
-      PrepareQueryArgs{
-          .rows = rows, .frequencies = frequencies, .q = q, .kv = kv, .window_rows = window_rows});
+  const View<uint8_t> window_rows = window_rows_of(queue, context, layer, x, q);
 
   PagedRows<const uint8_t> latents;
   if (ratio > 0) {
@@ -70,6 +84,7 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
                                               .window_rows = window_rows,
                                               .ring = context.caches.window(layer),
                                               .window = config.window_size,
+                                              .block = context.shape.draft_block,
                                               .chosen = ratio > 0 ? picks.chosen : View<int32_t>(),
                                               .latents = latents,
                                               .sink = weights.sink,
@@ -77,9 +92,11 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
                                               .scale = static_cast<float>(
                                                   std::pow(static_cast<double>(head_dim), -0.5)),
                                               .o = o});
-  write_window(queue,
-               WriteWindowArgs{
+  if (context.shape.draft_block == 0) {
+    write_window(
+        queue, WriteWindowArgs{
                    .rows = rows, .window_rows = window_rows, .ring = context.caches.window(layer)});
+  }
 
   o.shape = {n, config.o_groups, heads * head_dim / config.o_groups};
   View<bf16> low = arena.allocate<bf16>({n, config.o_groups, config.o_lora_rank});

@@ -7,9 +7,16 @@
 namespace cachalot {
 
 // x: [tokens, dim] normed; output: [tokens, dim]. KV sources extend their caches, index sources
-// overwrite picks, every layer extends its window.
+// overwrite picks, every layer extends its window. In a draft block (shape.draft_block) every row
+// sees the whole block, and nothing is kept.
 template <class Q>
 void attention(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
                const Picks& picks, View<bf16> output);
+
+// The window row of every token, key and value in one, from a layer's normed input; allocated in
+// the caller's arena scope. With q ([tokens, heads, head_dim]) the queries are rotated too.
+template <class Q>
+View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
+                             View<bf16> q);
 
 }  // namespace cachalot

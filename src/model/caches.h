@@ -54,7 +54,8 @@ class Caches {
 
   CacheOptions options_;
   int64_t page_tokens_ = 0, pages_ = 0, pages_per_slot_ = 0, bytes_ = 0;
-  std::vector<View<uint8_t>> windows_;  // per layer [slots, window + rollback, window_row_bytes]
+  std::vector<View<uint8_t>>
+      windows_;  // per layer and draft stage [slots, window + rollback, window_row_bytes]
   std::map<int64_t, Source> sources_;
   View<int32_t> token_classes_;  // [pages, page_tokens, 1]
   std::vector<std::unique_ptr<void, Free>> memory_;

@@ -2,28 +2,14 @@
 
 #include <string>
 
+#include "model/draft_head.h"
+#include "model/embedding.h"
 #include "model/engram.h"
 #include "model/layer.h"
 #include "model/queues.h"
 
 namespace cachalot {
 namespace {
-
-template <class Q>
-Stream embed_tokens(Q& queue, const Context& context) {
-  const ModelConfig& config = context.config;
-  const int64_t n = context.tokens();
-  const Stream stream{
-      .copies = queue.arena().template allocate<bf16>({n, config.hc_mult, config.dim}),
-      .mix = queue.arena().template allocate<float>({n, config.hc_mult})};
-  embed(queue, EmbedArgs{.ids = context.inputs.ids,
-                         .image_index = context.inputs.image_index,
-                         .image_rows = context.inputs.image_rows,
-                         .table = context.weights.embed,
-                         .stream = stream.copies,
-                         .pre = stream.mix});
-  return stream;
-}
 
 template <class Q>
 Picks allocate_picks(Q& queue, const Context& context) {
@@ -90,42 +76,57 @@ StepOutputs forward(Q& queue, const Context& context) {
       recall(queue, context, layer, table_rows, stream.copies);
       observe(context.observer, "engram_out", layer, stream.copies);
     }
-    observe(context.observer, "stream_in", layer, stream.copies);
-    observe(context.observer, "pre_in", layer, stream.mix);
+    observe_inputs(context, layer, stream);
     const int64_t target = context.shape.draft_taps ? target_index(config, layer) : -1;
     if (target >= 0) {
       draft_tap(queue,
                 DraftTapArgs{.stream = stream.copies, .target = target, .taps = outputs.taps});
     }
     block(queue, context, layer, picks, stream);
-    observe(context.observer, "stream_out", layer, stream.copies);
-    observe(context.observer, "pre_out", layer, stream.mix);
+    observe_outputs(context, layer, stream);
   }
 
   queue.label("head");
   if (context.shape.outputs > 0) read_out(queue, context, stream, outputs.logits);
   observe(context.observer, "logits", -1, outputs.logits);
-  if (context.shape.draft_taps) observe(context.observer, "taps", -1, outputs.taps);
+  if (context.shape.draft_taps) {
+    observe(context.observer, "taps", -1, outputs.taps);
+    observe(context.observer, "taps_in", -1, outputs.taps);
+    absorb(queue, context, outputs.taps);
+  }
   return outputs;
 }
+
+namespace {
+
+// Inputs of a step of that size, without data.
+StepInputs planned_inputs(const StepShape& shape, const Caches& caches) {
+  return {.rows = {.positions = {nullptr, {shape.tokens}},
+                   .slots = {nullptr, {shape.tokens}},
+                   .first_rows = {nullptr, {shape.tokens}}},
+          .ids = {nullptr, {shape.tokens}},
+          .image_index = {nullptr, {shape.tokens}},
+          .image_rows = {},
+          .output_rows = {nullptr, {shape.outputs}},
+          .page_table = {nullptr, {caches.options().slots, caches.pages_per_slot()}}};
+}
+
+}  // namespace
 
 size_t plan_workspace(const ModelConfig& config, const ModelWeights& weights,
                       const ModelConstants& constants, const Caches& caches, int64_t tokens,
                       int64_t outputs) {
   meta::Queue queue;
-  const StepShape shape{
-      .tokens = tokens, .outputs = outputs, .draft_taps = !config.dspark_target_layer_ids.empty()};
-  const StepInputs inputs{
-      .rows = {.positions = {nullptr, {tokens}},
-               .slots = {nullptr, {tokens}},
-               .first_rows = {nullptr, {tokens}}},
-      .ids = {nullptr, {tokens}},
-      .image_index = {nullptr, {tokens}},
-      .image_rows = {},
-      .output_rows = {nullptr, {outputs}},
-      .page_table = {nullptr, {caches.options().slots, caches.pages_per_slot()}}};
-  const Context context{config, weights, constants, caches, shape, inputs};
-  forward(queue, context);
+  const StepShape step{.tokens = tokens, .outputs = outputs, .draft_taps = config.has_drafts()};
+  const StepInputs inputs = planned_inputs(step, caches);
+  forward(queue, Context{config, weights, constants, caches, step, inputs});
+  if (config.has_drafts()) {
+    queue.arena().release_to(0);
+    const int64_t rows = caches.options().slots * config.dspark_block_size;
+    const StepShape block{.tokens = rows, .outputs = rows, .draft_block = config.dspark_block_size};
+    const StepInputs block_inputs = planned_inputs(block, caches);
+    propose(queue, Context{config, weights, constants, caches, block, block_inputs});
+  }
   return queue.arena().peak();
 }
 

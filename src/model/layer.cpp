@@ -29,8 +29,9 @@ void block(Q& queue, const Context& context, int64_t layer, const Picks& picks,
 
   const Collapsed for_experts = collapse(queue, context, stream.copies, attention_mix,
                                          weights.experts_mix, weights.experts_norm, stream.mix);
-  experts(queue, context, layer, weights.experts, config.n_activated_experts, for_experts.x,
-          output);
+  const int64_t top_k =
+      layer < config.n_layers ? config.n_activated_experts : config.dspark_n_activated_experts;
+  experts(queue, context, layer, weights.experts, top_k, for_experts.x, output);
   observe(context.observer, "ffn_out", layer, output);
   expand(queue, for_experts, output, stream.copies);
 }

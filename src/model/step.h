@@ -9,7 +9,8 @@ namespace cachalot {
 struct StepShape {
   int64_t tokens = 0;
   int64_t outputs = 0;      // rows whose logits are wanted
-  bool draft_taps = false;  // keep what the draft head needs
+  bool draft_taps = false;  // feed the draft stages' windows with this step
+  int64_t draft_block = 0;  // rows per draft block, 0: the step extends its sequences
 };
 
 // Arrays at fixed addresses, unreadable to model code.
@@ -25,6 +26,13 @@ struct StepInputs {
 struct StepOutputs {
   View<float> logits;  // [outputs, vocab]
   View<bf16> taps;     // [tokens, targets, dim]; absent unless draft_taps
+};
+
+// What the draft head proposes after each sequence's anchor.
+struct DraftOutputs {
+  View<int32_t> tokens;    // [sequences, block]
+  View<float> logits;      // [sequences * block, vocab] with the Markov bias
+  View<float> confidence;  // [sequences * block] raw logits
 };
 
 }  // namespace cachalot

@@ -149,6 +149,36 @@ Result<EngramWeights> bind_engram(Binder& bind, const Checkpoint& checkpoint,
   return weights;
 }
 
+// A backbone layer or, from n_layers on, a draft stage.
+Result<LayerWeights> bind_layer(Binder& bind, const Checkpoint& checkpoint, int64_t layer) {
+  const ModelConfig& config = checkpoint.config();
+  const bool backbone = layer < config.n_layers;
+  const std::string name =
+      backbone ? fmt::format("layers.{}", layer) : fmt::format("mtp.{}", layer - config.n_layers);
+  LayerWeights out;
+  if (backbone && config.engram_index(layer) >= 0) {
+    CACHALOT_TRY(out.engram, bind_engram(bind, checkpoint, name + ".engram"));
+  }
+  out.attention_mix = bind_mix(bind, name + ".hc_attn");
+  out.attention_norm = bind.tensor<bf16>(name + ".attn_norm.weight");
+  out.attention = bind_attention(bind, config, layer, name + ".attn");
+  out.experts_mix = bind_mix(bind, name + ".hc_ffn");
+  out.experts_norm = bind.tensor<bf16>(name + ".ffn_norm.weight");
+  const int64_t experts = backbone ? config.n_routed_experts : config.dspark_n_routed_experts;
+  CACHALOT_TRY(out.experts, bind_experts(bind, experts, name + ".ffn"));
+  return out;
+}
+
+DraftWeights bind_draft(Binder& bind, const ModelConfig& config) {
+  const std::string last = fmt::format("mtp.{}", config.n_mtp_layers - 1);
+  return {.main_proj = bind.dense("mtp.0.main_proj"),
+          .main_norm = bind.tensor<bf16>("mtp.0.main_norm.weight"),
+          .norm = bind.tensor<bf16>(last + ".norm.weight"),
+          .markov_embed = bind.tensor<bf16>(last + ".markov_head.embed.weight"),
+          .markov_head = bind.tensor<bf16>(last + ".markov_head.head.weight"),
+          .confidence = bind.tensor<bf16>(last + ".confidence_head.proj.weight")};
+}
+
 }  // namespace
 
 Result<ModelWeights> ModelWeights::bind(const Checkpoint& checkpoint) {
@@ -158,20 +188,11 @@ Result<ModelWeights> ModelWeights::bind(const Checkpoint& checkpoint) {
   weights.embed = bind.tensor<bf16>("embed.weight");
   weights.norm = bind.tensor<bf16>("norm.weight");
   weights.head = bind.tensor<bf16>("head.weight");
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
-    const std::string name = fmt::format("layers.{}", layer);
-    LayerWeights out;
-    if (config.engram_index(layer) >= 0) {
-      CACHALOT_TRY(out.engram, bind_engram(bind, checkpoint, name + ".engram"));
-    }
-    out.attention_mix = bind_mix(bind, name + ".hc_attn");
-    out.attention_norm = bind.tensor<bf16>(name + ".attn_norm.weight");
-    out.attention = bind_attention(bind, config, layer, name + ".attn");
-    out.experts_mix = bind_mix(bind, name + ".hc_ffn");
-    out.experts_norm = bind.tensor<bf16>(name + ".ffn_norm.weight");
-    CACHALOT_TRY(out.experts, bind_experts(bind, config.n_routed_experts, name + ".ffn"));
-    weights.layers.push_back(std::move(out));
+  for (int64_t layer = 0; layer < config.n_layers + config.n_mtp_layers; ++layer) {
+    CACHALOT_TRY(LayerWeights bound, bind_layer(bind, checkpoint, layer));
+    weights.layers.push_back(std::move(bound));
   }
+  if (config.has_drafts()) weights.draft = bind_draft(bind, config);
   return weights;
 }
 

@@ -73,16 +73,27 @@ struct LayerWeights {
   ExpertsWeights experts;
 };
 
+// What the draft head has besides its stages' layers (spec: model, 10.1).
+struct DraftWeights {
+  DenseMatrix main_proj;          // [dim, targets * dim] FP8
+  View<const bf16> main_norm;     // [dim]
+  View<const bf16> norm;          // [dim]
+  View<const bf16> markov_embed;  // [vocab, rank]
+  View<const bf16> markov_head;   // [vocab, rank]
+  View<const bf16> confidence;    // [1, dim + rank]
+};
+
 class ModelWeights {
  public:
-  // Binds every backbone tensor. The checkpoint must outlive the result; it has already been
+  // Binds every text tensor. The checkpoint must outlive the result; it has already been
   // validated, so what can still fail is a scale in a form this engine cannot hold.
   static Result<ModelWeights> bind(const Checkpoint& checkpoint);
 
-  View<const bf16> embed;  // [vocab, dim]
-  View<const bf16> norm;   // [dim]
-  View<const bf16> head;   // [vocab, dim]
-  std::vector<LayerWeights> layers;
+  View<const bf16> embed;            // [vocab, dim]
+  View<const bf16> norm;             // [dim]
+  View<const bf16> head;             // [vocab, dim]
+  std::vector<LayerWeights> layers;  // the backbone's, then one per draft stage
+  std::optional<DraftWeights> draft;
 
  private:
   std::vector<std::unique_ptr<std::byte[]>> owned_;

@@ -38,12 +38,16 @@ struct PrepareQueryArgs {
 //   o = RNE_BF16((sum RNE_BF16(e) K) / (sum e + exp(sink[h] - m))),  then rotated back at p
 //   (inverse).
 // m is the maximum over all keys of the row (not over a tile); key order and lane order are fixed.
+// With `block` > 0 the step holds draft blocks of that many rows per sequence: every row sees the
+// window that ends before its block, positions max(0, start - window)..start - 1, and the whole
+// block.
 struct SparseAttentionArgs {
   StepRows rows;
   View<const bf16> q;               // [tokens, heads, head_dim] rotated
   View<const uint8_t> window_rows;  // [tokens, window_row_bytes] this step's
   View<const uint8_t> ring;         // [slots, ring rows, window_row_bytes]
   int64_t window = 0;
+  int64_t block = 0;                 // rows per draft block, 0: causal
   View<const int32_t> chosen;        // [tokens, top k] entries, ascending, then -1; may be absent
   PagedRows<const uint8_t> latents;  // rows of latent_row_bytes; absent with chosen
   View<const float> sink;            // [heads]

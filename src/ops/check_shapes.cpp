@@ -196,7 +196,8 @@ void check_shapes(const SparseAttentionArgs& args) {
   expect.shape("ring", args.ring, {args.ring.extent(0), args.ring.extent(1), row_bytes});
   expect.at_least("window", args.window, 1);
   // The first row of a step needs the window - 1 rows before it.
-  expect.at_least("ring rows", args.ring.extent(1), args.window - 1);
+  expect.at_least("ring rows", args.ring.extent(1), args.block > 0 ? args.window : args.window - 1);
+  if (args.block > 0) expect.divisible("tokens", tokens, args.block);
   if (args.chosen.present()) {
     expect.shape("chosen", args.chosen, {tokens, args.chosen.extent(1)});
     expect.paged("latents", args.latents, latent_row_bytes(head_dim));
@@ -350,6 +351,30 @@ void check_shapes(const MoeExpertsArgs& args) {
   expect.matrix("shared w3", args.shared.w3, width, dim);
   expect.matrix("shared w2", args.shared.w2, dim, width);
   expect.shape("y", args.y, {tokens, dim});
+}
+
+void check_shapes(const MarkovStepArgs& args) {
+  const Expectations expect("markov_step");
+  expect.rank("drafts", args.drafts, 2);
+  expect.rank("embed", args.embed, 2);
+  const int64_t sequences = args.drafts.extent(0), block = args.drafts.extent(1);
+  const int64_t vocab = args.embed.extent(0), rank = args.embed.extent(1);
+  expect.range("step", args.step, 0, block - 1);
+  expect.shape("ids", args.ids, {sequences * block});
+  expect.shape("head", args.head, {vocab, rank});
+  expect.shape("chain", args.chain, {sequences, block + 1});
+  expect.shape("features", args.features, {sequences * block, rank});
+  expect.shape("logits", args.logits, {sequences * block, vocab});
+}
+
+void check_shapes(const DraftConfidenceArgs& args) {
+  const Expectations expect("draft_confidence");
+  expect.rank("x", args.x, 2);
+  expect.rank("features", args.features, 2);
+  const int64_t rows = args.x.extent(0);
+  expect.shape("features", args.features, {rows, args.features.extent(1)});
+  expect.shape("projection", args.projection, {1, args.x.extent(1) + args.features.extent(1)});
+  expect.shape("confidence", args.confidence, {rows});
 }
 
 }  // namespace cachalot

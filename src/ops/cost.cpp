@@ -116,11 +116,11 @@ Cost cost_of(const SparseAttentionArgs& args) {
   const int64_t tokens = args.rows.tokens();
   const int64_t heads = args.q.extent(1), head_dim = args.q.extent(2);
   const int64_t chosen = args.chosen.present() ? args.chosen.extent(1) : 0;
-  const int64_t keys = args.window + chosen;
-  return {.bytes_read =
-              bytes_of(args.rows) + bytes_of(args.q, args.sink, args.frequencies) +
-              bytes_of(args.chosen) +
-              tokens * (args.window * args.ring.extent(2) + chosen * args.latents.rows.extent(2)),
+  const int64_t keys = args.window + args.block + chosen;
+  return {.bytes_read = bytes_of(args.rows) + bytes_of(args.q, args.sink, args.frequencies) +
+                        bytes_of(args.chosen) +
+                        tokens * ((args.window + args.block) * args.ring.extent(2) +
+                                  chosen * args.latents.rows.extent(2)),
           .bytes_written = bytes_of(args.o),
           // q . K, sum p K; per score a scale, an exponential and a sum.
           .flops = tokens * heads * keys * (4 * head_dim + 3) +
@@ -210,6 +210,22 @@ Cost cost_of(const MoeExpertsArgs& args) {
   cost.bytes_read += std::min(rows, experts) * expert_bytes(args.experts[0]);
   cost.flops += 2 * rows * expert_weights(args.experts[0]);
   return cost;
+}
+
+Cost cost_of(const MarkovStepArgs& args) {
+  const int64_t sequences = args.drafts.extent(0), vocab = args.embed.extent(0);
+  const int64_t rank = args.embed.extent(1);
+  const int64_t rows = sequences * rank * static_cast<int64_t>(sizeof(bf16));
+  const int64_t logits = sequences * vocab * static_cast<int64_t>(sizeof(float));
+  return {.bytes_read = rows + bytes_of(args.head) + logits,
+          .bytes_written = rows + logits,
+          .flops = product_flops(sequences, vocab, rank) + 2 * sequences * vocab};
+}
+
+Cost cost_of(const DraftConfidenceArgs& args) {
+  return {.bytes_read = bytes_of(args.x, args.features, args.projection),
+          .bytes_written = bytes_of(args.confidence),
+          .flops = product_flops(args.x.extent(0), 1, args.projection.extent(1))};
 }
 
 }  // namespace cachalot

@@ -11,6 +11,7 @@
 #include "ops/arena.h"
 #include "ops/attention.h"
 #include "ops/compressor.h"
+#include "ops/draft.h"
 #include "ops/embedding.h"
 #include "ops/engram.h"
 #include "ops/experts.h"
@@ -37,7 +38,9 @@
   X(engram_gather, EngramGatherArgs)       \
   X(engram_mix, EngramMixArgs)             \
   X(route, RouteArgs)                      \
-  X(moe_experts, MoeExpertsArgs)
+  X(moe_experts, MoeExpertsArgs)           \
+  X(markov_step, MarkovStepArgs)           \
+  X(draft_confidence, DraftConfidenceArgs)
 
 namespace cachalot {
 

@@ -67,8 +67,10 @@ void collect_keys(const SparseAttentionArgs& args, int64_t t, Keys& keys) {
   const int64_t position = args.rows.positions.data[t], start = args.rows.start_of(t);
   const int64_t first_row = args.rows.first_rows.data[t], ring_rows = args.ring.extent(1);
   const int32_t slot = args.rows.slots.data[t];
+  const int64_t end = args.block > 0 ? start + args.block : position + 1;
+  const int64_t first = args.block > 0 ? start - args.window : end - args.window;
   keys.count = 0;
-  for (int64_t p = std::max<int64_t>(0, position - args.window + 1); p <= position; ++p) {
+  for (int64_t p = std::max<int64_t>(0, first); p < end; ++p) {
     keys.rows[keys.count++] = p >= start
                                   ? args.window_rows.row(first_row + p - start)
                                   : args.ring.row(slot) + p % ring_rows * args.ring.extent(2);
@@ -136,7 +138,8 @@ void attend(const RowKernels& rows, const SparseAttentionArgs& args, int64_t t, 
 void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
   check_shapes(args);
   const int64_t tokens = args.rows.tokens(), heads = args.q.extent(1), head_dim = args.q.extent(2);
-  const int64_t most_keys = args.window + (args.chosen.present() ? args.chosen.extent(1) : 0);
+  const int64_t most_keys =
+      args.window + args.block + (args.chosen.present() ? args.chosen.extent(1) : 0);
   // Few rows: smaller groups, so that there are at least two tasks a thread. Every head is computed
   // alone, so the grouping does not show in the result.
   const int64_t wanted = divide_up(tokens * heads, 2 * queue.team().size());

@@ -32,8 +32,11 @@ std::vector<Floats> keys_of(const SparseAttentionArgs& args, int64_t t) {
   const int64_t position = args.rows.positions.data[t];
   const int32_t slot = args.rows.slots.data[t];
   std::vector<Floats> keys;
-  for (int64_t p = std::max<int64_t>(0, position - args.window + 1); p <= position; ++p) {
-    const int64_t start = args.rows.start_of(t), ring_rows = args.ring.extent(1);
+  const int64_t start = args.rows.start_of(t), ring_rows = args.ring.extent(1);
+  // A draft block is seen whole, the window before it in full.
+  const int64_t first = args.block > 0 ? start - args.window : position - args.window + 1;
+  const int64_t last = args.block > 0 ? start + args.block - 1 : position;
+  for (int64_t p = std::max<int64_t>(0, first); p <= last; ++p) {
     const uint8_t* row = p >= start ? args.window_rows.row(args.rows.first_rows.data[t] + p - start)
                                     : args.ring.row(slot) + p % ring_rows * args.ring.extent(2);
     dequantize_window_row(row, head_dim, keys.emplace_back(head_dim).data());

@@ -1,0 +1,27 @@
+#include "model/embedding.h"
+
+#include "model/queues.h"
+
+namespace cachalot {
+
+template <class Q>
+Stream embed_tokens(Q& queue, const Context& context) {
+  const ModelConfig& config = context.config;
+  const int64_t n = context.tokens();
+  const Stream stream{
+      .copies = queue.arena().template allocate<bf16>({n, config.hc_mult, config.dim}),
+      .mix = queue.arena().template allocate<float>({n, config.hc_mult})};
+  embed(queue, EmbedArgs{.ids = context.inputs.ids,
+                         .image_index = context.inputs.image_index,
+                         .image_rows = context.inputs.image_rows,
+                         .table = context.weights.embed,
+                         .stream = stream.copies,
+                         .pre = stream.mix});
+  return stream;
+}
+
+#define CACHALOT_INSTANTIATE(Q) template Stream embed_tokens(Q&, const Context&);
+CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
+#undef CACHALOT_INSTANTIATE
+
+}  // namespace cachalot
