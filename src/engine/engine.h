@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/observer.h"
+#include "model/step.h"
 
 namespace cachalot {
 
@@ -31,6 +33,8 @@ struct EngineOptions {
   int64_t max_context = 0;        // 0: the model's max_position_embeddings
   int64_t max_step_tokens = 512;  // over all sequences of a step
   int64_t rollback = 8;           // tokens a sequence can be cut back by
+  // Most tokens a StepPart::upper may hold; 0: the window's size; absent: no lower and upper steps.
+  std::optional<int64_t> shortcut_tail;
 };
 
 enum class LogitsOf { none, last, all };
@@ -48,6 +52,10 @@ struct StepRequest {
   std::span<const SequenceStep> sequences;
   View<const bf16> image_rows;  // [image tokens, dim], may be absent
   bool draft_taps = false;      // also feed the draft head, for draft() to follow
+  // lower: appends tokens without logits or taps, leaving the upper layers behind. upper: `tokens`
+  // are a sequence's last ones again, all appended by lower steps since its last other step; the
+  // upper layers catch up with them and never see those in between (model/prefill_shortcut.h).
+  StepPart part = StepPart::whole;
   Observer* observer = nullptr;
 };
 
@@ -89,7 +97,9 @@ class Engine {
   virtual Status truncate(int32_t sequence, int64_t length) = 0;
 
   // Errors (nothing changes): unknown sequence, one named twice, no tokens, a token outside the
-  // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context.
+  // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context. A lower or
+  // upper step without shortcut_tail, or with the logits of all tokens; a whole step while the
+  // upper layers are behind; an upper step of tokens they have seen or cannot resume.
   virtual Result<StepResult> step(const StepRequest& request) = 0;
 
   // One block of drafts per sequence, from the draft head; changes no sequence. All steps of the
@@ -103,7 +113,8 @@ class Engine {
 };
 
 // token_classes: the engram class of every token id. Errors: their number or the class count
-// contradicts the configuration; an ISA this CPU lacks. The checkpoint is kept by the engine.
+// contradicts the configuration; an ISA this CPU lacks; shortcut_tail for a model the shortcut does
+// not fit (check_shortcut). The checkpoint is kept by the engine.
 Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> checkpoint,
                                             std::vector<int32_t> token_classes,
                                             const EngineOptions& options);

@@ -7,6 +7,7 @@
 #include "engine/step_batch.h"
 #include "model/decoder.h"
 #include "model/draft_head.h"
+#include "model/prefill_shortcut.h"
 #include "model/queues.h"
 
 namespace cachalot {
@@ -54,8 +55,9 @@ class LocalEngine final : public Engine {
         description_(std::move(description)),
         device_(Arena(parts_.workspace), device_options...),
         sequences_(parts_.caches),
-        batch_(std::max(parts_.options.max_step_tokens,
-                        parts_.options.max_sequences * config().dspark_block_size)) {}
+        batch_(std::max({parts_.options.max_step_tokens, parts_.options.shortcut_tail.value_or(0),
+                         parts_.options.max_sequences * config().dspark_block_size}),
+               parts_.options.shortcut_tail.has_value()) {}
 
   const ModelConfig& config() const override { return parts_.checkpoint->config(); }
   const EngineOptions& options() const override { return parts_.options; }
@@ -72,7 +74,12 @@ class LocalEngine final : public Engine {
     CACHALOT_OK(check_request(request, sequences_, parts_.options, config()));
     batch_.fill(request, sequences_);
     for (const SequenceStep& step : request.sequences) {
-      sequences_.extend(step.sequence, static_cast<int64_t>(step.tokens.size()));
+      const auto count = static_cast<int64_t>(step.tokens.size());
+      if (request.part == StepPart::upper) {
+        sequences_.catch_up(step.sequence, count);
+      } else {
+        sequences_.extend(step.sequence, count, request.part);
+      }
     }
     // Results stay in the arena, readable until the next step takes it over.
     device_.queue.arena().release_to(0);
@@ -142,6 +149,13 @@ Status check_options(EngineOptions& options, const ModelConfig& config) {
   }
   if (options.rollback < 0) return fail("a rollback of {} tokens: at least 0", options.rollback);
   options.rollback = std::max(options.rollback, config.dspark_block_size);
+  if (options.shortcut_tail) {
+    CACHALOT_OK(check_shortcut(config));
+    int64_t& tail = *options.shortcut_tail;
+    if (tail < 0) return fail("a shortcut tail of {} tokens: at least 0", tail);
+    if (tail == 0) tail = config.window_size;
+    tail = std::min(tail, options.max_context);
+  }
   options.max_step_tokens =
       std::min(options.max_step_tokens, options.max_context * options.max_sequences);
   return {};
@@ -163,9 +177,14 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
               .options = options,
               .caches = Caches(config, {.slots = options.max_sequences,
                                         .max_context = options.max_context,
-                                        .rollback = options.rollback})};
+                                        .rollback = options.rollback,
+                                        .shortcut_tail = options.shortcut_tail.value_or(0)})};
+  // An upper step has at most one row of logits per sequence.
+  const int64_t most_tokens = std::max(options.max_step_tokens, options.shortcut_tail.value_or(0));
+  const int64_t most_outputs =
+      std::max(options.max_step_tokens, std::min(options.max_sequences, most_tokens));
   parts.workspace = plan_workspace(config, parts.weights, parts.constants, parts.caches,
-                                   options.max_step_tokens, options.max_step_tokens);
+                                   most_tokens, most_outputs);
 
   if (options.backend == Backend::reference) {
     return std::make_unique<LocalEngine<ReferenceDevice>>(std::move(parts), "reference");

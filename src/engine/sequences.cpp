@@ -43,16 +43,24 @@ void Sequences::close(int32_t sequence) {
   at(sequence) = {};
 }
 
-void Sequences::extend(int32_t sequence, int64_t tokens) {
+void Sequences::extend(int32_t sequence, int64_t tokens, StepPart part) {
   Sequence& state = at(sequence);
   state.length += tokens;
   state.written = std::max(state.written, state.length);
+  if (part == StepPart::whole) state.upper_length = state.length;
   const int64_t needed = (state.length + page_tokens_ - 1) / page_tokens_;
   CACHALOT_CHECK(needed <= pages_per_slot_, "sequence {} of {} tokens", sequence, state.length);
   for (; state.pages < needed; ++state.pages) {
     table_[static_cast<size_t>(sequence * pages_per_slot_ + state.pages)] = free_pages_.back();
     free_pages_.pop_back();
   }
+}
+
+void Sequences::catch_up(int32_t sequence, int64_t tokens) {
+  Sequence& state = at(sequence);
+  const int64_t first = state.length - tokens;
+  if (first > state.upper_length) state.window_start = first;
+  state.upper_length = state.length;
 }
 
 Status Sequences::truncate(int32_t sequence, int64_t length) {
@@ -74,6 +82,8 @@ Status Sequences::truncate(int32_t sequence, int64_t length) {
         sequence, least, length);
   }
   state.length = length;
+  state.upper_length = std::min(state.upper_length, length);
+  state.window_start = std::min(state.window_start, length);
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "model/caches.h"
+#include "model/step.h"
 
 namespace cachalot {
 
@@ -18,8 +19,15 @@ class Sequences {
   int64_t length(int32_t sequence) const { return at(sequence).length; }
 
   // The pool holds every sequence's longest context, so pages cannot run out.
-  void extend(int32_t sequence, int64_t tokens);
+  void extend(int32_t sequence, int64_t tokens, StepPart part = StepPart::whole);
+  // An upper step of the last `tokens`.
+  void catch_up(int32_t sequence, int64_t tokens);
   Status truncate(int32_t sequence, int64_t length);
+
+  // Positions before this the upper layers are done with.
+  int64_t upper_length(int32_t sequence) const { return at(sequence).upper_length; }
+  // The first position in the upper layers' windows.
+  int64_t window_start(int32_t sequence) const { return at(sequence).window_start; }
 
   View<const int32_t> page_table() const;  // [slots, pages per slot]
 
@@ -30,6 +38,9 @@ class Sequences {
     // The longest the sequence has been: its rings hold the rows before this, not before `length`.
     int64_t written = 0;
     int64_t pages = 0;
+    // The upper layers lag behind `length` between lower steps and the upper one; then what they
+    // skipped is missing from their windows.
+    int64_t upper_length = 0, window_start = 0;
   };
 
   const Sequence& at(int32_t sequence) const { return sequences_[static_cast<size_t>(sequence)]; }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/prefill_shortcut.h"
+
 namespace cachalot {
 namespace {
 
@@ -31,12 +33,56 @@ Status check_tokens(const SequenceStep& step, const StepRequest& request,
   return {};
 }
 
+// What a part of a step needs of the request.
+Status check_part(const StepRequest& request, const EngineOptions& options,
+                  const ModelConfig& config) {
+  if (request.part == StepPart::whole) return {};
+  if (!options.shortcut_tail) {
+    return fail("a step of some layers needs an engine opened with a shortcut tail");
+  }
+  if (!request.draft_taps) return {};
+  if (request.part == StepPart::lower) return fail("a lower step has no draft taps");
+  if (shortcut_feeds_drafts(config)) return {};
+  return fail(
+      "the prefill shortcut cannot feed the draft head of this model: it looks at layer {}, below "
+      "the last KV source, layer {}",
+      *std::ranges::min_element(config.dspark_target_layer_ids), shortcut_cut(config));
+}
+
+// And of each sequence.
+Status check_part(StepPart part, const SequenceStep& step, const Sequences& sequences,
+                  const EngineOptions& options) {
+  const int64_t length = sequences.length(step.sequence);
+  if (part == StepPart::whole) {
+    if (sequences.upper_length(step.sequence) == length) return {};
+    return fail("sequence {}: its upper layers are {} tokens behind; run an upper step first",
+                step.sequence, length - sequences.upper_length(step.sequence));
+  }
+  if (step.logits == LogitsOf::all) {
+    return fail(
+        "sequence {}: the logits of all tokens need whole steps: the prefill shortcut leaves the "
+        "upper layers out",
+        step.sequence);
+  }
+  if (part == StepPart::lower) {
+    if (step.logits == LogitsOf::none) return {};
+    return fail("sequence {}: a lower step has no logits", step.sequence);
+  }
+  const auto count = static_cast<int64_t>(step.tokens.size());
+  const int64_t most =
+      std::min(*options.shortcut_tail, length - sequences.upper_length(step.sequence));
+  if (count <= most) return {};
+  return fail("sequence {}: an upper step of {} tokens, at most {} can be resumed", step.sequence,
+              count, most);
+}
+
 }  // namespace
 
 Status check_request(const StepRequest& request, const Sequences& sequences,
                      const EngineOptions& options, const ModelConfig& config) {
   if (request.sequences.empty()) return fail("a step needs at least one sequence");
   if (request.draft_taps && !config.has_drafts()) return fail("this model has no draft head");
+  CACHALOT_OK(check_part(request, options, config));
   int64_t total = 0;
   for (size_t i = 0; i < request.sequences.size(); ++i) {
     const SequenceStep& step = request.sequences[i];
@@ -47,8 +93,10 @@ Status check_request(const StepRequest& request, const Sequences& sequences,
       }
     }
     if (step.tokens.empty()) return fail("sequence {}: no tokens to append", step.sequence);
-    const int64_t length =
-        sequences.length(step.sequence) + static_cast<int64_t>(step.tokens.size());
+    CACHALOT_OK(check_part(request.part, step, sequences, options));
+    const int64_t added =
+        request.part == StepPart::upper ? 0 : static_cast<int64_t>(step.tokens.size());
+    const int64_t length = sequences.length(step.sequence) + added;
     if (length > options.max_context) {
       return fail("sequence {} would reach {} tokens, the context holds {}", step.sequence, length,
                   options.max_context);
@@ -56,9 +104,10 @@ Status check_request(const StepRequest& request, const Sequences& sequences,
     CACHALOT_OK(check_tokens(step, request, config));
     total += static_cast<int64_t>(step.tokens.size());
   }
-  if (total > options.max_step_tokens) {
-    return fail("a step of {} tokens, at most {} fit", total, options.max_step_tokens);
-  }
+  const int64_t most = request.part == StepPart::upper
+                           ? std::max(*options.shortcut_tail, options.max_step_tokens)
+                           : options.max_step_tokens;
+  if (total > most) return fail("a step of {} tokens, at most {} fit", total, most);
   return {};
 }
 
@@ -76,6 +125,10 @@ Status check_drafts(std::span<const DraftRequest> requests, const Sequences& seq
         return fail("sequence {} is named twice in one draft", request.sequence);
       }
     }
+    if (sequences.upper_length(request.sequence) < sequences.length(request.sequence)) {
+      return fail("sequence {}: its upper layers are behind; run an upper step first",
+                  request.sequence);
+    }
     if (request.anchor < 0 || request.anchor >= config.vocab_size) {
       return fail("sequence {}: anchor {}, the vocabulary has ids 0 to {}", request.sequence,
                   request.anchor, config.vocab_size - 1);
@@ -84,31 +137,45 @@ Status check_drafts(std::span<const DraftRequest> requests, const Sequences& seq
   return {};
 }
 
-StepBatch::StepBatch(int64_t max_tokens) {
-  for (auto* array : {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_}) {
+StepBatch::StepBatch(int64_t max_tokens, bool windows_may_start_late)
+    : windows_may_start_late_(windows_may_start_late) {
+  for (auto* array :
+       {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_, &window_starts_}) {
     array->reserve(static_cast<size_t>(max_tokens));
   }
 }
 
 void StepBatch::clear() {
-  for (auto* array : {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_}) {
+  for (auto* array :
+       {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_, &window_starts_}) {
     array->clear();
   }
+}
+
+void StepBatch::add_row(int32_t id, int32_t position, int32_t slot, int32_t first_row,
+                        int32_t image_index, int32_t window_start) {
+  ids_.push_back(id);
+  positions_.push_back(position);
+  slots_.push_back(slot);
+  first_rows_.push_back(first_row);
+  image_index_.push_back(image_index);
+  window_starts_.push_back(window_start);
 }
 
 void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
   clear();
   for (const SequenceStep& step : request.sequences) {
     const auto first = static_cast<int32_t>(ids_.size());
-    const auto start = static_cast<int32_t>(sequences.length(step.sequence));
     const auto count = static_cast<int32_t>(step.tokens.size());
+    const auto length = static_cast<int32_t>(sequences.length(step.sequence));
+    const int32_t start = request.part == StepPart::upper ? length - count : length;
+    const auto window_start = static_cast<int32_t>(start > sequences.upper_length(step.sequence)
+                                                       ? start
+                                                       : sequences.window_start(step.sequence));
     for (int32_t i = 0; i < count; ++i) {
-      ids_.push_back(step.tokens[static_cast<size_t>(i)]);
-      positions_.push_back(start + i);
-      slots_.push_back(step.sequence);
-      first_rows_.push_back(first);
-      image_index_.push_back(step.image_index.empty() ? -1
-                                                      : step.image_index[static_cast<size_t>(i)]);
+      const auto at = static_cast<size_t>(i);
+      add_row(step.tokens[at], start + i, step.sequence, first,
+              step.image_index.empty() ? -1 : step.image_index[at], window_start);
       const bool wanted =
           step.logits == LogitsOf::all || (step.logits == LogitsOf::last && i + 1 == count);
       if (wanted) output_rows_.push_back(first + i);
@@ -117,7 +184,8 @@ void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
   image_rows_ = request.image_rows;
   shape_ = {.tokens = static_cast<int64_t>(ids_.size()),
             .outputs = static_cast<int64_t>(output_rows_.size()),
-            .draft_taps = request.draft_taps};
+            .draft_taps = request.draft_taps,
+            .part = request.part};
 }
 
 void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelConfig& config,
@@ -127,11 +195,9 @@ void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelC
     const auto first = static_cast<int32_t>(ids_.size());
     const auto start = static_cast<int32_t>(sequences.length(request.sequence));
     for (int32_t i = 0; i < config.dspark_block_size; ++i) {
-      ids_.push_back(i == 0 ? request.anchor : static_cast<int32_t>(config.dspark_noise_token_id));
-      positions_.push_back(start + i);
-      slots_.push_back(request.sequence);
-      first_rows_.push_back(first);
-      image_index_.push_back(-1);
+      const int64_t id = i == 0 ? request.anchor : config.dspark_noise_token_id;
+      add_row(static_cast<int32_t>(id), start + i, request.sequence, first, -1,
+              static_cast<int32_t>(sequences.window_start(request.sequence)));
       output_rows_.push_back(first + i);
     }
   }
@@ -142,14 +208,16 @@ void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelC
 }
 
 StepInputs StepBatch::inputs(const Sequences& sequences) const {
-  return {.rows = {.positions = view_of(positions_),
-                   .slots = view_of(slots_),
-                   .first_rows = view_of(first_rows_)},
-          .ids = view_of(ids_),
-          .image_index = view_of(image_index_),
-          .image_rows = image_rows_,
-          .output_rows = view_of(output_rows_),
-          .page_table = sequences.page_table()};
+  return {
+      .rows = {.positions = view_of(positions_),
+               .slots = view_of(slots_),
+               .first_rows = view_of(first_rows_)},
+      .ids = view_of(ids_),
+      .image_index = view_of(image_index_),
+      .image_rows = image_rows_,
+      .output_rows = view_of(output_rows_),
+      .page_table = sequences.page_table(),
+      .window_starts = windows_may_start_late_ ? view_of(window_starts_) : View<const int32_t>()};
 }
 
 }  // namespace cachalot

@@ -11,9 +11,10 @@ namespace cachalot {
 
 class StepBatch {
  public:
-  explicit StepBatch(int64_t max_tokens);
+  // windows_may_start_late: steps say where the upper layers' windows start.
+  StepBatch(int64_t max_tokens, bool windows_may_start_late);
 
-  // Sequences have not been extended yet. The request has been checked.
+  // Sequences have not been extended or caught up yet. The request has been checked.
   void fill(const StepRequest& request, const Sequences& sequences);
 
   // Draft blocks: each anchor and noise tokens up to the model's block size.
@@ -25,10 +26,14 @@ class StepBatch {
 
  private:
   void clear();
+  void add_row(int32_t id, int32_t position, int32_t slot, int32_t first_row, int32_t image_index,
+               int32_t window_start);
 
   StepShape shape_;
   View<const bf16> image_rows_;
-  std::vector<int32_t> ids_, positions_, slots_, first_rows_, image_index_, output_rows_;
+  std::vector<int32_t> ids_, positions_, slots_, first_rows_, image_index_, output_rows_,
+      window_starts_;
+  bool windows_may_start_late_;
 };
 
 // What is wrong with a request, before anything changes.

@@ -4,17 +4,27 @@
 
 #include "model/compressor.h"
 #include "model/indexer.h"
+#include "model/prefill_shortcut.h"
 #include "model/queues.h"
 
 namespace cachalot {
 namespace {
+
+// Layers below the cut of the prefill shortcut see every token.
+View<const int32_t> window_starts(const Context& context, int64_t layer) {
+  const bool below = layer < shortcut_cut(context.config);
+  return below ? View<const int32_t>() : context.inputs.window_starts;
+}
 
 // Extends the compressed caches, chooses entries or takes over an earlier layer's choice.
 template <class Q>
 void update_picks(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
                   View<const bf16> query_latent, const Picks& picks) {
   const ModelConfig& config = context.config;
-  if (config.is_kv_source(layer)) compress(queue, context, layer, x);
+  // Of an upper step the lower one has compressed every token.
+  if (config.is_kv_source(layer) && context.shape.part != StepPart::upper) {
+    compress(queue, context, layer, x);
+  }
   if (config.is_index_source(layer)) {
     select_entries(queue, context, layer, x, query_latent, picks);
     observe(context.observer, "chosen", layer, picks.chosen);
@@ -85,6 +95,7 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
                                               .ring = context.caches.window(layer),
                                               .window = config.window_size,
                                               .block = context.shape.draft_block,
+                                              .window_starts = window_starts(context, layer),
                                               .chosen = ratio > 0 ? picks.chosen : View<int32_t>(),
                                               .latents = latents,
                                               .sink = weights.sink,

@@ -54,6 +54,11 @@ Caches::Caches(const ModelConfig& config, const CacheOptions& options)
     sources_.emplace(layer, source);
   }
   token_classes_ = reserve<int32_t>({pages_, page_tokens_, 1});
+  if (options.shortcut_tail > 0) {
+    const int64_t rows = options.shortcut_tail + options.rollback;
+    kept_copies_ = reserve<bf16>({options.slots, rows, config.hc_mult, config.dim});
+    kept_mixes_ = reserve<float>({options.slots, rows, config.hc_mult});
+  }
 }
 
 }  // namespace cachalot

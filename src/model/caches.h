@@ -19,6 +19,7 @@ struct CacheOptions {
   int64_t slots = 1;           // sequences alive at a time
   int64_t max_context = 4096;  // positions per sequence
   int64_t rollback = 8;        // positions that may be taken back
+  int64_t shortcut_tail = 0;   // positions an upper step may resume, 0: no prefill shortcut
 };
 
 class Caches {
@@ -38,6 +39,9 @@ class Caches {
   View<uint8_t> index_keys(int64_t source) const { return sources_.at(source).index_keys; }
   View<float> open_rows(int64_t source) const { return sources_.at(source).open_rows; }
   View<int32_t> token_classes() const { return token_classes_; }
+  // The cut's input (model/prefill_shortcut.h); absent without shortcut_tail.
+  View<bf16> kept_copies() const { return kept_copies_; }
+  View<float> kept_mixes() const { return kept_mixes_; }
 
  private:
   struct Source {
@@ -58,6 +62,8 @@ class Caches {
       windows_;  // per layer and draft stage [slots, window + rollback, window_row_bytes]
   std::map<int64_t, Source> sources_;
   View<int32_t> token_classes_;  // [pages, page_tokens, 1]
+  View<bf16> kept_copies_;       // [slots, shortcut_tail + rollback, copies, dim]
+  View<float> kept_mixes_;       // [slots, shortcut_tail + rollback, copies]
   std::vector<std::unique_ptr<void, Free>> memory_;
 };
 

@@ -6,6 +6,7 @@
 #include "model/embedding.h"
 #include "model/engram.h"
 #include "model/layer.h"
+#include "model/prefill_shortcut.h"
 #include "model/queues.h"
 
 namespace cachalot {
@@ -63,20 +64,28 @@ StepOutputs forward(Q& queue, const Context& context) {
   }
   ArenaScope scope(arena);
 
+  const StepPart part = context.shape.part;
+  const int64_t cut = part == StepPart::whole ? -1 : shortcut_cut(config);
   queue.label("embed");
-  const Stream stream = embed_tokens(queue, context);
+  const Stream stream =
+      part == StepPart::upper ? resume_upper(queue, context) : embed_tokens(queue, context);
+  const bool recalls = part != StepPart::upper && !config.engram_layer_ids.empty();
   View<int64_t> table_rows;
-  if (!config.engram_layer_ids.empty()) table_rows = hash_ngrams(queue, context);
+  if (recalls) table_rows = hash_ngrams(queue, context);
   const Picks picks = allocate_picks(queue, context);
 
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+  for (int64_t layer = part == StepPart::upper ? cut : 0; layer < config.n_layers; ++layer) {
     queue.label("layer " + std::to_string(layer));
-    if (config.engram_index(layer) >= 0) {
+    if (recalls && config.engram_index(layer) >= 0) {
       observe(context.observer, "engram_in", layer, stream.copies);
       recall(queue, context, layer, table_rows, stream.copies);
       observe(context.observer, "engram_out", layer, stream.copies);
     }
     observe_inputs(context, layer, stream);
+    if (part == StepPart::lower && layer == cut) {
+      finish_lower(queue, context, stream);
+      return outputs;
+    }
     const int64_t target = context.shape.draft_taps ? target_index(config, layer) : -1;
     if (target >= 0) {
       draft_tap(queue,
@@ -108,7 +117,10 @@ StepInputs planned_inputs(const StepShape& shape, const Caches& caches) {
           .image_index = {nullptr, {shape.tokens}},
           .image_rows = {},
           .output_rows = {nullptr, {shape.outputs}},
-          .page_table = {nullptr, {caches.options().slots, caches.pages_per_slot()}}};
+          .page_table = {nullptr, {caches.options().slots, caches.pages_per_slot()}},
+          .window_starts = caches.options().shortcut_tail > 0
+                               ? View<const int32_t>(nullptr, {shape.tokens})
+                               : View<const int32_t>()};
 }
 
 }  // namespace

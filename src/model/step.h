@@ -5,12 +5,16 @@
 
 namespace cachalot {
 
+// Which layers a step runs (model/prefill_shortcut.h).
+enum class StepPart { whole, lower, upper };
+
 // Host integers: all that model code may branch on, and the key of a captured graph.
 struct StepShape {
   int64_t tokens = 0;
   int64_t outputs = 0;      // rows whose logits are wanted
   bool draft_taps = false;  // feed the draft stages' windows with this step
   int64_t draft_block = 0;  // rows per draft block, 0: the step extends its sequences
+  StepPart part = StepPart::whole;
 };
 
 // Arrays at fixed addresses, unreadable to model code.
@@ -21,6 +25,8 @@ struct StepInputs {
   View<const bf16> image_rows;      // [image tokens, dim], may be absent
   View<const int32_t> output_rows;  // [outputs]
   View<const int32_t> page_table;   // [slots, pages per slot]
+  // [tokens] the first position the windows of the upper layers hold; absent: 0 everywhere.
+  View<const int32_t> window_starts;
 };
 
 struct StepOutputs {

@@ -41,19 +41,23 @@ struct PrepareQueryArgs {
 // With `block` > 0 the step holds draft blocks of that many rows per sequence: every row sees the
 // window that ends before its block, positions max(0, start - window)..start - 1, and the whole
 // block.
+// With `window_starts` (at most the sequence's first position in the step) no window position
+// before window_starts[t] is seen: the ring does not hold them, because the upper layers ran over a
+// prompt's tail alone (spec: model, 11.2).
 struct SparseAttentionArgs {
   StepRows rows;
   View<const bf16> q;               // [tokens, heads, head_dim] rotated
   View<const uint8_t> window_rows;  // [tokens, window_row_bytes] this step's
   View<const uint8_t> ring;         // [slots, ring rows, window_row_bytes]
   int64_t window = 0;
-  int64_t block = 0;                 // rows per draft block, 0: causal
-  View<const int32_t> chosen;        // [tokens, top k] entries, ascending, then -1; may be absent
-  PagedRows<const uint8_t> latents;  // rows of latent_row_bytes; absent with chosen
-  View<const float> sink;            // [heads]
-  View<const float> frequencies;     // [rotated / 2]
-  float scale = 0;                   // head_dim^-0.5
-  View<bf16> o;                      // [tokens, heads, head_dim], out
+  int64_t block = 0;                  // rows per draft block, 0: causal
+  View<const int32_t> window_starts;  // [tokens], may be absent
+  View<const int32_t> chosen;         // [tokens, top k] entries, ascending, then -1; may be absent
+  PagedRows<const uint8_t> latents;   // rows of latent_row_bytes; absent with chosen
+  View<const float> sink;             // [heads]
+  View<const float> frequencies;      // [rotated / 2]
+  float scale = 0;                    // head_dim^-0.5
+  View<bf16> o;                       // [tokens, heads, head_dim], out
 
   template <class F>
   void fields(F&& f) const {
@@ -63,6 +67,7 @@ struct SparseAttentionArgs {
     f("q", q, Role::in);
     f("window_rows", window_rows, Role::in);
     f("ring", ring, Role::in);
+    f("window_starts", window_starts, Role::in);
     f("chosen", chosen, Role::in);
     f("latents", latents.rows, Role::in);
     f("page_table", latents.table, Role::in);

@@ -136,6 +136,34 @@ void check_shapes(const DraftTapArgs& args) {
   expect.range("target", args.target, 0, args.taps.extent(1) - 1);
 }
 
+namespace {
+
+// Both directions between a step's stream and the ring.
+template <class Args>
+void check_stream_ring(const Expectations& expect, const Args& args) {
+  expect.rows(args.rows);
+  expect.rank("stream", args.stream, 3);
+  const int64_t tokens = args.rows.tokens(), copies = args.stream.extent(1);
+  const int64_t dim = args.stream.extent(2);
+  expect.shape("stream", args.stream, {tokens, copies, dim});
+  expect.shape("mix", args.mix, {tokens, copies});
+  expect.rank("kept_copies", args.kept_copies, 4);
+  const int64_t slots = args.kept_copies.extent(0), ring_rows = args.kept_copies.extent(1);
+  expect.at_least("ring rows", ring_rows, 1);
+  expect.shape("kept_copies", args.kept_copies, {slots, ring_rows, copies, dim});
+  expect.shape("kept_mixes", args.kept_mixes, {slots, ring_rows, copies});
+}
+
+}  // namespace
+
+void check_shapes(const KeepStreamArgs& args) {
+  check_stream_ring(Expectations("keep_stream"), args);
+}
+
+void check_shapes(const ResumeStreamArgs& args) {
+  check_stream_ring(Expectations("resume_stream"), args);
+}
+
 void check_shapes(const LinearArgs& args) {
   const Expectations expect("linear");
   expect.rank("x", args.x, 2);
@@ -198,6 +226,7 @@ void check_shapes(const SparseAttentionArgs& args) {
   // The first row of a step needs the window - 1 rows before it.
   expect.at_least("ring rows", args.ring.extent(1), args.block > 0 ? args.window : args.window - 1);
   if (args.block > 0) expect.divisible("tokens", tokens, args.block);
+  expect.optional_shape("window_starts", args.window_starts, {tokens});
   if (args.chosen.present()) {
     expect.shape("chosen", args.chosen, {tokens, args.chosen.extent(1)});
     expect.paged("latents", args.latents, latent_row_bytes(head_dim));

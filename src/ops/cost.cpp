@@ -79,6 +79,16 @@ Cost cost_of(const DraftTapArgs& args) {
           .flops = args.stream.elements() + written};
 }
 
+Cost cost_of(const KeepStreamArgs& args) {
+  const int64_t moved = bytes_of(args.stream, args.mix);
+  return {.bytes_read = bytes_of(args.rows) + moved, .bytes_written = moved};
+}
+
+Cost cost_of(const ResumeStreamArgs& args) {
+  const int64_t moved = bytes_of(args.stream, args.mix);
+  return {.bytes_read = bytes_of(args.rows) + moved, .bytes_written = moved};
+}
+
 Cost cost_of(const LinearArgs& args) {
   const int64_t tokens = args.x.extent(0), out = args.weight.rows;
   return {.bytes_read = bytes_of(args.x, args.norm) + args.weight.bytes(),
@@ -118,7 +128,7 @@ Cost cost_of(const SparseAttentionArgs& args) {
   const int64_t chosen = args.chosen.present() ? args.chosen.extent(1) : 0;
   const int64_t keys = args.window + args.block + chosen;
   return {.bytes_read = bytes_of(args.rows) + bytes_of(args.q, args.sink, args.frequencies) +
-                        bytes_of(args.chosen) +
+                        bytes_of(args.chosen, args.window_starts) +
                         tokens * ((args.window + args.block) * args.ring.extent(2) +
                                   chosen * args.latents.rows.extent(2)),
           .bytes_written = bytes_of(args.o),

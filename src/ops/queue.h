@@ -18,6 +18,7 @@
 #include "ops/hyper_connections.h"
 #include "ops/indexer.h"
 #include "ops/linear.h"
+#include "ops/stream_ring.h"
 
 // X(function, arguments)
 #define CACHALOT_FOR_EACH_OPERATION(X)     \
@@ -25,6 +26,8 @@
   X(hyper_collapse, HyperCollapseArgs)     \
   X(hyper_expand, HyperExpandArgs)         \
   X(draft_tap, DraftTapArgs)               \
+  X(keep_stream, KeepStreamArgs)           \
+  X(resume_stream, ResumeStreamArgs)       \
   X(linear, LinearArgs)                    \
   X(grouped_linear, GroupedLinearArgs)     \
   X(head, HeadArgs)                        \

@@ -112,6 +112,26 @@ DraftTapArgs random_arguments(RandomTensors& random, const RandomCase& of) {
 }
 
 template <>
+KeepStreamArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), dim = width_of(of), copies = copies_of(of);
+  return {.rows = random.step(of.parts),
+          .stream = random.bf16s({tokens, copies, dim}),
+          .mix = random.floats({tokens, copies}),
+          .kept_copies = random.bf16s({kRandomSlots, kRingRows, copies, dim}),
+          .kept_mixes = random.floats({kRandomSlots, kRingRows, copies})};
+}
+
+template <>
+ResumeStreamArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), dim = width_of(of), copies = copies_of(of);
+  return {.rows = random.step(of.parts),
+          .kept_copies = random.bf16s({kRandomSlots, kRingRows, copies, dim}),
+          .kept_mixes = random.floats({kRandomSlots, kRingRows, copies}),
+          .stream = random.tensor<bf16>({tokens, copies, dim}),
+          .mix = random.tensor<float>({tokens, copies})};
+}
+
+template <>
 LinearArgs random_arguments(RandomTensors& random, const RandomCase& of) {
   const int64_t tokens = of.tokens(), in = width_of(of), out = 64 + 13 * of.variant;
   LinearArgs args{.x = random.bf16s({tokens, in}), .norm_eps = kNormEps};
@@ -169,6 +189,12 @@ SparseAttentionArgs random_arguments(RandomTensors& random, const RandomCase& of
       .frequencies = random.frequencies(16),
       .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
       .o = random.tensor<bf16>({tokens, heads, head_dim})};
+  if (of.variant % 2 == 1) {
+    const View<int32_t> starts = random.tensor<int32_t>({tokens});
+    for (int64_t t = 0; t < tokens; ++t)
+      starts.data[t] = std::max(0, args.rows.start_of(t) - of.variant);
+    args.window_starts = starts;
+  }
   if (of.variant == 3) return args;
   const View<int32_t> lists = random.tensor<int32_t>({tokens, chosen});
   for (int64_t t = 0; t < tokens; ++t)
@@ -321,6 +347,28 @@ MoeExpertsArgs random_arguments(RandomTensors& random, const RandomCase& of) {
                      .w3 = random.fp8_matrix(width, dim)},
           .limit = of.variant % 2 ? 10.0f : 0.0f,
           .y = random.tensor<bf16>({tokens, dim})};
+}
+
+template <>
+MarkovStepArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t sequences = 1 + of.tokens() % 4, block = 5, rank = width_of(of), vocab = 300;
+  return {.step = of.variant,
+          .ids = random.integers({sequences * block}, 0, static_cast<int32_t>(vocab - 1)),
+          .embed = random.bf16s({vocab, rank}),
+          .head = random.bf16s({vocab, rank}),
+          .chain = random.integers({sequences, block + 1}, 0, static_cast<int32_t>(vocab - 1)),
+          .features = random.bf16s({sequences * block, rank}),
+          .logits = random.floats({sequences * block, vocab}),
+          .drafts = random.integers({sequences, block}, 0, static_cast<int32_t>(vocab - 1))};
+}
+
+template <>
+DraftConfidenceArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t rows = of.tokens(), dim = width_of(of), rank = 32;
+  return {.x = random.bf16s({rows, dim}),
+          .features = random.bf16s({rows, rank}),
+          .projection = random.bf16s({1, dim + rank}),
+          .confidence = random.tensor<float>({rows})};
 }
 
 }  // namespace cachalot

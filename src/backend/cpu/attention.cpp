@@ -68,9 +68,10 @@ void collect_keys(const SparseAttentionArgs& args, int64_t t, Keys& keys) {
   const int64_t first_row = args.rows.first_rows.data[t], ring_rows = args.ring.extent(1);
   const int32_t slot = args.rows.slots.data[t];
   const int64_t end = args.block > 0 ? start + args.block : position + 1;
-  const int64_t first = args.block > 0 ? start - args.window : end - args.window;
+  const int64_t reach = args.block > 0 ? start - args.window : end - args.window;
+  const int64_t held = args.window_starts.present() ? args.window_starts.data[t] : 0;
   keys.count = 0;
-  for (int64_t p = std::max<int64_t>(0, first); p < end; ++p) {
+  for (int64_t p = std::max({int64_t{0}, reach, held}); p < end; ++p) {
     keys.rows[keys.count++] = p >= start
                                   ? args.window_rows.row(first_row + p - start)
                                   : args.ring.row(slot) + p % ring_rows * args.ring.extent(2);

@@ -34,9 +34,10 @@ std::vector<Floats> keys_of(const SparseAttentionArgs& args, int64_t t) {
   std::vector<Floats> keys;
   const int64_t start = args.rows.start_of(t), ring_rows = args.ring.extent(1);
   // A draft block is seen whole, the window before it in full.
-  const int64_t first = args.block > 0 ? start - args.window : position - args.window + 1;
+  const int64_t reach = args.block > 0 ? start - args.window : position - args.window + 1;
+  const int64_t held = args.window_starts.present() ? args.window_starts.data[t] : 0;
   const int64_t last = args.block > 0 ? start + args.block - 1 : position;
-  for (int64_t p = std::max<int64_t>(0, first); p <= last; ++p) {
+  for (int64_t p = std::max({int64_t{0}, reach, held}); p <= last; ++p) {
     const uint8_t* row = p >= start ? args.window_rows.row(args.rows.first_rows.data[t] + p - start)
                                     : args.ring.row(slot) + p % ring_rows * args.ring.extent(2);
     dequantize_window_row(row, head_dim, keys.emplace_back(head_dim).data());
