@@ -33,7 +33,14 @@ Result<EngineOptions> engine_options(const ModelOptions& options, const ModelCon
                            ? options.context
                            : std::min(config.max_position_embeddings, kDefaultContextLimit);
   result.max_step_tokens = options.chunk;
+  if (options.prefill_mode() == PrefillMode::shortcut) result.shortcut_tail = options.prefill_tail;
   return result;
+}
+
+Status check_prefill_options(const ModelOptions& options) {
+  if (options.prefill_tail == 0 || options.prefill_mode() == PrefillMode::shortcut) return {};
+  return fail("--prefill-tail: expected --prefill shortcut with it, found --prefill {}",
+              options.prefill);
 }
 
 Status check_folder(const std::string& model) {
@@ -81,8 +88,25 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
 }
 
+void add_prefill_options(CLI::App& command, ModelOptions& options) {
+  constexpr const char* kGroup = "Engine";
+  command
+      .add_option("--prefill", options.prefill,
+                  "exact; shortcut (the layers above the last KV source see a prompt's tail only: "
+                  "faster, almost the same)")
+      ->check(CLI::IsMember({"exact", "shortcut"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--prefill-tail", options.prefill_tail,
+                  "Tokens of the shortcut's tail (default: the model's window)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->group(kGroup);
+}
+
 Result<LoadedModel> load_model(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  CACHALOT_OK(check_prefill_options(options));
   CACHALOT_OK(check_folder(options.model));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));

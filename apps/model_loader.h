@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "engine/prefill.h"
 #include "generation_config.h"
 #include "tokenizer/tokenizer.h"
 
@@ -18,12 +19,20 @@ struct ModelOptions {
   std::string backend = "cpu";
   int64_t context = 0;
   int64_t chunk = 512;
+  std::string prefill = "exact";
+  int64_t prefill_tail = 0;  // 0: the window's size
+
+  PrefillMode prefill_mode() const {
+    return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;
+  }
 };
 
 // -m, --threads, --isa, --backend, --ctx, --chunk. A command that takes the model in another way
 // leaves out -m.
 void add_model_option(CLI::App& command, ModelOptions& options);
 void add_engine_options(CLI::App& command, ModelOptions& options);
+// --prefill, --prefill-tail
+void add_prefill_options(CLI::App& command, ModelOptions& options);
 
 struct LoadedModel {
   Tokenizer tokenizer;

@@ -137,6 +137,11 @@ void print_score(const PerplexityOptions& options, const Score& score, int64_t w
 }
 
 Status measure(PerplexityOptions options) {
+  if (options.model.prefill_mode() == PrefillMode::shortcut) {
+    return fail(
+        "--prefill shortcut: perplexity needs the logits of every token, which the shortcut leaves "
+        "out; use --prefill exact");
+  }
   CACHALOT_TRY(const std::string text, read_text_file(options.file));
   if (text.empty()) return fail("{}: expected some text, found an empty file", options.file);
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
@@ -182,6 +187,7 @@ void add_perplexity_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_flag("--json", options->json, "Write one JSON object");
   add_engine_options(*command, options->model);
+  add_prefill_options(*command, options->model);
   command->callback([options] {
     const Status status = measure(*options);
     if (status) return;
