@@ -29,6 +29,15 @@ Json timings_json(const GenerationResult& result, double load_seconds) {
   });
 }
 
+// Steps after the prompt, drafts checked, and how many were taken over at each place of a block.
+Json drafts_json(const GenerationResult& result) {
+  Json::Array accepted;
+  for (const int64_t count : result.accepted) accepted.push_back(Json::integer(count));
+  return Json(Json::Object{{"steps", Json::integer(result.cycles)},
+                           {"drafted", Json::integer(result.drafted)},
+                           {"accepted", Json(std::move(accepted))}});
+}
+
 }  // namespace
 
 Json tool_calls_json(const std::vector<ParsedCall>& calls) {
@@ -56,6 +65,7 @@ Json answer_json(const Answer& answer, double load_seconds) {
       {"finish_reason", Json(message.finish_reason)},
       {"usage", usage_json(answer.generation)},
       {"timings", timings_json(answer.generation, load_seconds)},
+      {"drafts", drafts_json(answer.generation)},
   });
   if (!message.warnings.empty()) {
     Json::Array warnings;

@@ -86,6 +86,10 @@ std::string timing_line(const Answer& answer) {
   if (result.reused_tokens > 0) line += fmt::format(" ({} kept)", result.reused_tokens);
   line += fmt::format(", {:.0f} tok/s | answer {} tokens", prefill_rate(result), result.ids.size());
   if (decode_rate(result) > 0) line += fmt::format(", {:.1f} tok/s", decode_rate(result));
+  if (result.drafted > 0) {
+    line += fmt::format(", {:.2f} a step", static_cast<double>(std::ssize(result.ids) - 1) /
+                                               static_cast<double>(result.cycles));
+  }
   return line + " | " + answer.message.finish_reason;
 }
 

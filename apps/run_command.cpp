@@ -9,6 +9,7 @@
 #include "answer_printer.h"
 #include "base/environment.h"
 #include "chat_session.h"
+#include "draft_options.h"
 #include "interrupt.h"
 #include "model_loader.h"
 #include "report.h"
@@ -24,8 +25,15 @@ struct RunOptions {
   ModelOptions model;
   InputOptions input;
   SamplingOptions sampling;
+  std::string drafts;
   bool json = false;
 };
+
+Result<Generator> open_generator(const LoadedModel& model, const RunOptions& options) {
+  const int64_t block = model.config().has_drafts() ? model.config().dspark_block_size : 0;
+  CACHALOT_TRY(const DraftParameters drafts, draft_parameters(options.drafts, block));
+  return Generator::open(*model.engine, drafts);
+}
 
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO); }
 bool styles_allowed() {
@@ -35,9 +43,10 @@ bool styles_allowed() {
 Result<int> run_once(const RunOptions& options) {
   CACHALOT_TRY(const Conversation conversation, read_conversation(options.input));
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
-  CACHALOT_TRY(const AnswerParameters parameters,
+  CACHALOT_TRY(AnswerParameters parameters,
                answer_parameters(options.sampling, model.generation, model.config().vocab_size));
-  CACHALOT_TRY(Generator generator, Generator::open(*model.engine));
+  parameters.generation.prefill = options.model.prefill_mode();
+  CACHALOT_TRY(Generator generator, open_generator(model, options));
 
   AnswerPrinter printer(stdout, stdout_is_terminal(), styles_allowed());
   PrefillProgress progress;
@@ -68,7 +77,8 @@ Result<int> run_chat(const RunOptions& options) {
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
   CACHALOT_TRY(AnswerParameters parameters,
                answer_parameters(options.sampling, model.generation, model.config().vocab_size));
-  CACHALOT_TRY(Generator generator, Generator::open(*model.engine));
+  parameters.generation.prefill = options.model.prefill_mode();
+  CACHALOT_TRY(Generator generator, open_generator(model, options));
   fmt::print("{} | {} | context {}\n", options.model.model, model.engine->description(),
              model.engine->options().max_context);
   ChatSession session(model.tokenizer, std::move(generator), std::move(parameters),
@@ -95,6 +105,8 @@ void add_run_command(CLI::App& app) {
                     "finish_reason, usage, timings");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->model);
+  add_prefill_options(*command, options->model);
+  add_draft_option(*command, options->drafts);
   command->callback([options] {
     const bool chat = !options->input.has_source() && isatty(STDIN_FILENO);
     const Result<int> code = chat ? run_chat(*options) : run_once(*options);

@@ -4,6 +4,9 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/speculation.h"
+#include "model/prefill_shortcut.h"
+
 namespace cachalot {
 namespace {
 
@@ -35,15 +38,27 @@ std::string_view finish_reason_name(FinishReason reason) {
   return "";
 }
 
-Result<Generator> Generator::open(Engine& engine) {
+Result<Generator> Generator::open(Engine& engine, const DraftParameters& drafts) {
+  const int64_t block = engine.config().has_drafts() ? engine.config().dspark_block_size : 0;
+  if (drafts.mode == DraftMode::fixed && (drafts.depth < 1 || drafts.depth > block)) {
+    if (block == 0) return fail("drafts: {} asked for, this model has no draft head", drafts.depth);
+    return fail("drafts: expected 1 to {}, found {}", block, drafts.depth);
+  }
   CACHALOT_TRY(const int32_t sequence, engine.open_sequence());
-  return Generator(engine, sequence);
+  return Generator(engine, sequence, block > 0 ? drafts : DraftParameters{});
 }
+
+Generator::Generator(Engine& engine, int32_t sequence, const DraftParameters& drafts)
+    : engine_(&engine), drafts_(drafts), sequence_(sequence) {}
 
 Generator::Generator(Generator&& other) noexcept
     : engine_(std::exchange(other.engine_, nullptr)),
+      drafts_(other.drafts_),
+      costs_(std::move(other.costs_)),
       sequence_(other.sequence_),
-      held_(std::move(other.held_)) {}
+      held_(std::move(other.held_)),
+      behind_(other.behind_),
+      cut_off_(other.cut_off_) {}
 
 Generator::~Generator() {
   if (engine_ != nullptr) engine_->close_sequence(sequence_);
@@ -64,45 +79,71 @@ Status Generator::check_prompt(std::span<const int32_t> prompt) const {
   return {};
 }
 
+Status Generator::check_prefill(PrefillMode mode) const {
+  if (mode == PrefillMode::exact) return {};
+  if (!engine_->options().shortcut_tail) {
+    return fail("the prefill shortcut needs an engine opened with a shortcut tail");
+  }
+  if (!drafting() || shortcut_feeds_drafts(engine_->config())) return {};
+  return fail(
+      "the prefill shortcut leaves out layers this model's draft head looks at: turn drafts off or "
+      "prefill exactly");
+}
+
 // Returns how many tokens of the prompt the caches hold. The last one is always computed again: its
 // logits are needed.
-Result<int64_t> Generator::keep_common_prefix(std::span<const int32_t> prompt) {
+Result<int64_t> Generator::keep_common_prefix(std::span<const int32_t> prompt, PrefillMode mode) {
   const auto differ = std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1);
   int64_t common = differ.first - held_.begin();
-  if (std::ssize(held_) - common > engine_->options().rollback) common = 0;
-  if (common < std::ssize(held_)) CACHALOT_OK(engine_->truncate(sequence_, common));
+  const int64_t seen = std::ssize(held_) - behind_;
+  if (mode == PrefillMode::exact && (cut_off_ || common > seen)) common = 0;
+  // Further back than the caches allow (rejected drafts count too), the answer starts over.
+  if (common < std::ssize(held_) && !engine_->truncate(sequence_, common)) {
+    common = 0;
+    CACHALOT_OK(engine_->truncate(sequence_, 0));
+  }
   held_.resize(static_cast<size_t>(common));
+  behind_ = std::max<int64_t>(0, common - seen);
+  cut_off_ = cut_off_ && common > 0;
   return common;
 }
 
-// One step; the logits of its last token unless `logits` is none.
-Result<std::span<const float>> Generator::append(std::span<const int32_t> tokens, LogitsOf logits) {
+// The logits of the last token if the step has them.
+Result<std::span<const float>> Generator::run_step(std::span<const int32_t> tokens,
+                                                   const PrefillStep& step) {
   SequenceStep part;
   part.sequence = sequence_;
   part.tokens = tokens;
-  part.logits = logits;
+  part.logits = step.logits;
   StepRequest request;
   request.sequences = {&part, 1};
+  request.part = step.part;
+  request.draft_taps = drafting() && step.part != StepPart::lower;
   CACHALOT_TRY(const StepResult result, engine_->step(request));
-  held_.insert(held_.end(), tokens.begin(), tokens.end());
-  if (logits == LogitsOf::none) return std::span<const float>();
+  if (step.part == StepPart::upper) {
+    cut_off_ = cut_off_ || step.count < behind_;
+    behind_ = 0;
+  } else {
+    held_.insert(held_.end(), tokens.begin(), tokens.end());
+    if (step.part == StepPart::lower) behind_ += step.count;
+  }
+  if (step.logits == LogitsOf::none) return std::span<const float>();
   return std::span<const float>(result.logits.data,
                                 static_cast<size_t>(engine_->config().vocab_size));
 }
 
 // The logits after the prompt; empty if cancelled on the way.
-Result<std::span<const float>> Generator::prefill(std::span<const int32_t> prompt, int64_t done,
+Result<std::span<const float>> Generator::prefill(std::span<const int32_t> prompt, PrefillMode mode,
                                                   const GenerationCallbacks& callbacks) {
-  const int64_t total = std::ssize(prompt);
+  const int64_t total = std::ssize(prompt), held = std::ssize(held_);
   std::span<const float> logits;
-  while (done < total) {
+  for (const PrefillStep& step :
+       plan_prefill(mode, {held, held - behind_}, total, engine_->options())) {
     if (is_cancelled(callbacks)) return std::span<const float>();
-    const int64_t count = std::min(total - done, engine_->options().max_step_tokens);
-    const bool last = done + count == total;
-    const auto chunk = prompt.subspan(static_cast<size_t>(done), static_cast<size_t>(count));
-    CACHALOT_TRY(logits, append(chunk, last ? LogitsOf::last : LogitsOf::none));
-    done += count;
-    if (callbacks.on_prefill) callbacks.on_prefill(done, total);
+    const auto tokens =
+        prompt.subspan(static_cast<size_t>(step.first), static_cast<size_t>(step.count));
+    CACHALOT_TRY(logits, run_step(tokens, step));
+    if (callbacks.on_prefill) callbacks.on_prefill(step.first + step.count, total);
   }
   return logits;
 }
@@ -113,31 +154,56 @@ Status Generator::decode(std::span<const float> logits, int64_t prompt_tokens,
                          GenerationResult& result) {
   int64_t limit = context_length() - prompt_tokens;
   if (parameters.max_tokens > 0) limit = std::min(limit, parameters.max_tokens);
-  while (true) {
-    const int64_t position = prompt_tokens + std::ssize(result.ids);
-    CACHALOT_TRY(const int32_t token, sampler.sample(logits, position));
-    sampler.accept(token);
+  // Whether the answer goes on after this token.
+  const auto take = [&](int32_t token) {
     result.ids.push_back(token);
     result.finish = FinishReason::stop;
-    if (std::ranges::find(parameters.end_tokens, token) != parameters.end_tokens.end()) return {};
-    if (callbacks.on_token && !callbacks.on_token(token)) return {};
+    if (std::ranges::find(parameters.end_tokens, token) != parameters.end_tokens.end())
+      return false;
+    if (callbacks.on_token && !callbacks.on_token(token)) return false;
     result.finish = FinishReason::length;
-    if (std::ssize(result.ids) >= limit) return {};
+    if (std::ssize(result.ids) >= limit) return false;
     result.finish = FinishReason::cancelled;
-    if (is_cancelled(callbacks)) return {};
-    CACHALOT_TRY(logits, append({&token, 1}, LogitsOf::last));
+    return !is_cancelled(callbacks);
+  };
+  CACHALOT_TRY(const int32_t first, sampler.sample(logits, prompt_tokens));
+  sampler.accept(first);
+  bool going_on = take(first);
+  DraftDepth depth(drafts_, engine_->config().dspark_block_size);
+  while (going_on) {
+    const CycleRequest request{.sequence = sequence_,
+                               .anchor = result.ids.back(),
+                               .sampler = &sampler,
+                               .depth = &depth,
+                               .most_tokens = limit - std::ssize(result.ids),
+                               .take = [&](int32_t token) { return going_on = take(token); }};
+    held_.push_back(request.anchor);
+    const auto cycles = speculative_cycle(*engine_, costs_, {&request, 1}, drafting());
+    if (!cycles) {
+      held_.pop_back();
+      return fail(cycles.error());
+    }
+    const CycleResult& cycle = cycles->front();
+    held_.insert(held_.end(), cycle.tokens.begin(), cycle.tokens.begin() + cycle.accepted);
+    ++result.cycles;
+    result.drafted += cycle.drafted;
+    result.accepted.resize(std::max(result.accepted.size(), static_cast<size_t>(cycle.accepted)));
+    for (int64_t i = 0; i < cycle.accepted; ++i) ++result.accepted[static_cast<size_t>(i)];
+    CACHALOT_OK(cycle.status);
   }
+  return {};
 }
 
 Result<GenerationResult> Generator::generate(std::span<const int32_t> prompt,
                                              const GenerationParameters& parameters,
                                              const GenerationCallbacks& callbacks) {
   CACHALOT_OK(check_prompt(prompt));
+  CACHALOT_OK(check_prefill(parameters.prefill));
   GenerationResult result;
   result.prompt_tokens = std::ssize(prompt);
   const Stopwatch prefill_time;
-  CACHALOT_TRY(result.reused_tokens, keep_common_prefix(prompt));
-  CACHALOT_TRY(const auto logits, prefill(prompt, result.reused_tokens, callbacks));
+  CACHALOT_TRY(result.reused_tokens, keep_common_prefix(prompt, parameters.prefill));
+  CACHALOT_TRY(const auto logits, prefill(prompt, parameters.prefill, callbacks));
   result.prefill_seconds = prefill_time.seconds();
   result.finish = FinishReason::cancelled;
   if (logits.empty()) return result;

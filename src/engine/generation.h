@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/draft_depth.h"
 #include "engine/engine.h"
+#include "engine/prefill.h"
 #include "engine/sampler.h"
 
 namespace cachalot {
@@ -25,6 +27,7 @@ struct GenerationParameters {
   int64_t max_tokens = 0;  // 0: until the context is full
   std::vector<int32_t> end_tokens;
   uint32_t choice = 0;  // number of the answer to this prompt, for the random numbers
+  PrefillMode prefill = PrefillMode::exact;
 };
 
 // Absent functions are not called.
@@ -42,41 +45,54 @@ struct GenerationResult {
   int64_t reused_tokens = 0;  // of the prompt, still in the caches from the answer before
   double prefill_seconds = 0;
   double decode_seconds = 0;  // from the first drawn token to the last
+  int64_t cycles = 0;         // steps after the prompt; tokens per step = (ids - 1) / cycles
+  int64_t drafted = 0;        // drafts the target checked
+  std::vector<int64_t> accepted = {};  // of them taken over, by position in the block
 };
 
 // Owns one sequence. If a prompt begins with the tokens the sequence holds, only the others are
-// computed; the answer is the same as from nothing.
+// computed; the answer is the same as from nothing. (With the prefill shortcut, what is cut off
+// depends on where the new tokens begin; an exact answer never builds on a shortcut.)
 class Generator {
  public:
-  // `engine` outlives the generator. Errors: see Engine::open_sequence.
-  static Result<Generator> open(Engine& engine);
+  // `engine` outlives the generator. Drafts change the speed, never the text; a model without a
+  // draft head does without. Errors: a depth the model cannot draft; see Engine::open_sequence.
+  static Result<Generator> open(Engine& engine, const DraftParameters& drafts = {});
 
   Generator(Generator&& other) noexcept;
   Generator& operator=(Generator&&) = delete;
   ~Generator();
 
   // `parameters.sampling` have been validated. Errors: an empty prompt, one that fills the context,
-  // a token outside the vocabulary, unusable logits. The sequence stays usable.
+  // a token outside the vocabulary, unusable logits; the prefill shortcut without an engine or with
+  // drafts that allow it. The sequence stays usable.
   Result<GenerationResult> generate(std::span<const int32_t> prompt,
                                     const GenerationParameters& parameters,
                                     const GenerationCallbacks& callbacks = {});
 
  private:
-  Generator(Engine& engine, int32_t sequence) : engine_(&engine), sequence_(sequence) {}
+  Generator(Engine& engine, int32_t sequence, const DraftParameters& drafts);
 
   int64_t context_length() const;
   Status check_prompt(std::span<const int32_t> prompt) const;
-  Result<int64_t> keep_common_prefix(std::span<const int32_t> prompt);
-  Result<std::span<const float>> append(std::span<const int32_t> tokens, LogitsOf logits);
-  Result<std::span<const float>> prefill(std::span<const int32_t> prompt, int64_t done,
+  Status check_prefill(PrefillMode mode) const;
+  Result<int64_t> keep_common_prefix(std::span<const int32_t> prompt, PrefillMode mode);
+  Result<std::span<const float>> run_step(std::span<const int32_t> tokens, const PrefillStep& step);
+  Result<std::span<const float>> prefill(std::span<const int32_t> prompt, PrefillMode mode,
                                          const GenerationCallbacks& callbacks);
   Status decode(std::span<const float> logits, int64_t prompt_tokens,
                 const GenerationParameters& parameters, const GenerationCallbacks& callbacks,
                 Sampler& sampler, GenerationResult& result);
 
+  bool drafting() const { return drafts_.mode != DraftMode::off; }
+
   Engine* engine_;  // nullptr: moved from
+  DraftParameters drafts_;
+  StepCosts costs_;
   int32_t sequence_;
   std::vector<int32_t> held_;  // the tokens of the sequence
+  int64_t behind_ = 0;         // of them, the last ones the upper layers have not seen yet
+  bool cut_off_ = false;       // the upper layers left some out
 };
 
 }  // namespace cachalot

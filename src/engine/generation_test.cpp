@@ -29,6 +29,9 @@ class CountingEngine final : public Engine {
   }
   void close_sequence(int32_t) override { --open; }
   int64_t length(int32_t) const override { return std::ssize(tokens); }
+  Result<DraftResult> draft(std::span<const DraftRequest>, Observer*) override {
+    return fail("this model has no draft head");
+  }
   Status truncate(int32_t, int64_t length) override {
     if (length != 0 && std::ssize(tokens) - length > options_.rollback) return fail("too far back");
     tokens.resize(static_cast<size_t>(length));

@@ -1,0 +1,70 @@
+// How many drafts to verify: a trade between tokens gained and rows paid for, decided per sequence
+// and cycle. The depth never changes a token, so it may follow measured times.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace cachalot {
+
+enum class DraftMode {
+  off,
+  automatic,  // as many as pay on this machine for this text, none if they do not
+  fixed,      // always `depth`
+};
+
+struct DraftParameters {
+  DraftMode mode = DraftMode::off;
+  int64_t depth = 0;  // fixed: 1 .. the model's block
+};
+
+// What steps and drafts cost here, from the runs so far. Shared by the sequences of an engine.
+class StepCosts {
+ public:
+  void record_step(int64_t rows, double seconds) { update(steps_, rows, seconds); }
+  void record_draft(int64_t sequences, double seconds) { update(drafts_, sequences, seconds); }
+
+  // Expected seconds; between measured sizes on a straight line, beyond them as the line's end goes
+  // on. 0: nothing is known yet.
+  double step(int64_t rows) const { return estimate(steps_, rows); }
+  double draft(int64_t sequences) const { return estimate(drafts_, sequences); }
+  bool has_measured_step(int64_t rows) const { return steps_.contains(rows); }
+
+ private:
+  using Seconds = std::map<int64_t, double>;  // size -> moving average
+
+  static void update(Seconds& known, int64_t size, double seconds);
+  static double estimate(const Seconds& known, int64_t size);
+
+  Seconds steps_, drafts_;
+};
+
+// One sequence's view of its own drafts.
+class DraftDepth {
+ public:
+  DraftDepth(const DraftParameters& parameters, int64_t block);
+
+  // Whether to run the draft head in this cycle. `other_rows`: rows of the step's other sequences.
+  bool wants_draft(const StepCosts& costs, int64_t other_rows) const;
+
+  // Drafts to verify, given the draft head's log-odds per position.
+  int64_t choose(std::span<const float> confidence, const StepCosts& costs,
+                 int64_t other_rows) const;
+
+  // What came of a cycle: `accepted` of `drafted` were the target's own choice.
+  void record(std::span<const float> confidence, int64_t drafted, int64_t accepted);
+
+ private:
+  double survival(std::span<const float> confidence, int64_t position) const;
+
+  DraftParameters parameters_;
+  int64_t block_;
+  // Hits over what the confidence promised, per position, of late; and the same as plain shares.
+  std::vector<double> calibration_, hit_rate_;
+  int64_t cycles_without_ = 0;  // since drafts were last tried
+  int64_t patience_;            // cycles without drafts before the next try
+};
+
+}  // namespace cachalot

@@ -1,0 +1,113 @@
+#include "engine/speculation.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace cachalot {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What the draft head proposed to one sequence; empty: it was not asked.
+struct Proposal {
+  std::vector<int32_t> tokens;
+  std::vector<float> confidence;
+};
+
+Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
+                                           std::span<const CycleRequest> requests) {
+  std::vector<Proposal> proposals(requests.size());
+  std::vector<DraftRequest> asked;
+  std::vector<size_t> owners;
+  const int64_t others = std::ssize(requests) - 1;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].depth->wants_draft(costs, others)) continue;
+    asked.push_back({.sequence = requests[i].sequence, .anchor = requests[i].anchor});
+    owners.push_back(i);
+  }
+  if (asked.empty()) return proposals;
+  const double start = now();
+  CACHALOT_TRY(const DraftResult drafts, engine.draft(asked));
+  costs.record_draft(std::ssize(asked), now() - start);
+  for (size_t a = 0; a < asked.size(); ++a) {
+    const int64_t block = drafts.tokens.extent(1);
+    const int32_t* tokens = drafts.tokens.row(static_cast<int64_t>(a));
+    const float* confidence = drafts.confidence.data + static_cast<int64_t>(a) * block;
+    proposals[owners[a]] = {.tokens = {tokens, tokens + block},
+                            .confidence = {confidence, confidence + block}};
+  }
+  return proposals;
+}
+
+// Drafts to check: what the policy asks for, within the context, the rollback and the step.
+int64_t depth_of(const Engine& engine, const StepCosts& costs, const CycleRequest& request,
+                 const Proposal& proposal, int64_t requests) {
+  if (proposal.tokens.empty()) return 0;
+  const EngineOptions& options = engine.options();
+  const int64_t room = options.max_context - engine.length(request.sequence) - 1;
+  const int64_t rows = options.max_step_tokens / requests - 1;
+  return std::min({request.depth->choose(proposal.confidence, costs, requests - 1),
+                   request.most_tokens - 1, room, rows, options.rollback});
+}
+
+// Draws row by row while the drafts agree with what is drawn.
+CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t drafted,
+                 const float* logits, int64_t vocabulary, int64_t position) {
+  CycleResult result{.tokens = {}, .drafted = drafted, .accepted = 0, .status = {}};
+  for (int64_t row = 0; row <= drafted; ++row) {
+    const std::span<const float> values(logits + row * vocabulary, static_cast<size_t>(vocabulary));
+    const auto token = request.sampler->sample(values, position + row);
+    if (!token) {
+      result.status = fail(token.error());
+      return result;
+    }
+    request.sampler->accept(*token);
+    result.tokens.push_back(*token);
+    if (!request.take(*token)) return result;
+    if (row == drafted || *token != proposal.tokens[static_cast<size_t>(row)]) return result;
+    ++result.accepted;
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& costs,
+                                                   std::span<const CycleRequest> requests,
+                                                   bool feed_drafts) {
+  CACHALOT_TRY(const std::vector<Proposal> proposals, draft_blocks(engine, costs, requests));
+  const int64_t count = std::ssize(requests);
+  std::vector<std::vector<int32_t>> tokens(requests.size());
+  std::vector<SequenceStep> parts;
+  int64_t rows = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int64_t depth = depth_of(engine, costs, requests[i], proposals[i], count);
+    tokens[i].push_back(requests[i].anchor);
+    tokens[i].insert(tokens[i].end(), proposals[i].tokens.begin(),
+                     proposals[i].tokens.begin() + depth);
+    parts.push_back(
+        {.sequence = requests[i].sequence, .tokens = tokens[i], .logits = LogitsOf::all});
+    rows += depth + 1;
+  }
+  const double start = now();
+  CACHALOT_TRY(const StepResult step, engine.step({.sequences = parts, .draft_taps = feed_drafts}));
+  costs.record_step(rows, now() - start);
+
+  std::vector<CycleResult> results;
+  const int64_t vocabulary = engine.config().vocab_size;
+  const float* logits = step.logits.data;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int64_t drafted = std::ssize(tokens[i]) - 1;
+    const int64_t before = engine.length(requests[i].sequence) - drafted - 1;
+    results.push_back(draw(requests[i], proposals[i], drafted, logits, vocabulary, before + 1));
+    logits += (drafted + 1) * vocabulary;
+    const CycleResult& result = results.back();
+    requests[i].depth->record(proposals[i].confidence, drafted, result.accepted);
+    CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + result.accepted));
+  }
+  return results;
+}
+
+}  // namespace cachalot

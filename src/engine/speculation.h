@@ -1,0 +1,43 @@
+// The speculative cycle: a block of drafts, checked by the target in one step (spec: model, 10.2).
+//
+// Every token is drawn from the target's own logits exactly as without drafts, in order and by the
+// same random numbers; a draft only saves a step when it happens to be what was drawn. So the text
+// is the plain text token for token, greedy or sampled, at every depth (method b).
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/draft_depth.h"
+#include "engine/engine.h"
+#include "engine/sampler.h"
+
+namespace cachalot {
+
+struct CycleRequest {
+  int32_t sequence = 0;
+  int32_t anchor = 0;  // the last token of the answer, not in the caches yet
+  Sampler* sampler = nullptr;
+  DraftDepth* depth = nullptr;
+  int64_t most_tokens = 1;  // of the answer, at least 1: drafts beyond are not worth a row
+  // Takes every token that is drawn; false ends the cycle with it.
+  std::function<bool(int32_t)> take;
+};
+
+struct CycleResult {
+  std::vector<int32_t> tokens;  // drawn, the last one is the next anchor
+  int64_t drafted = 0;          // drafts the target checked
+  int64_t accepted = 0;
+  Status status;  // this sequence's: a row of logits was unusable
+};
+
+// One cycle of every request, one draft chain and one step for all of them. Afterwards a sequence
+// holds its anchor and the accepted drafts. Errors (nothing changed): see Engine::step and
+// Engine::draft.
+Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& costs,
+                                                   std::span<const CycleRequest> requests,
+                                                   bool feed_drafts);
+
+}  // namespace cachalot

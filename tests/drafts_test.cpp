@@ -1,0 +1,316 @@
+// Drafts: the reference's proposals, and the promise that they never change a token.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine/generation.h"
+#include "engine/speculation.h"
+#include "test_engine.h"
+
+namespace cachalot {
+namespace {
+
+struct Cycle {
+  size_t at = 0;
+  std::vector<int32_t> draft;
+};
+
+// One line of the reference's greedy decoding with drafts.
+struct Example {
+  std::string family;
+  std::vector<int32_t> prompt, completion;
+  std::vector<Cycle> cycles;
+};
+
+std::vector<Example> examples(size_t most = SIZE_MAX) {
+  std::vector<Example> result;
+  std::ifstream file(test::data_path("nano_drafts.jsonl"));
+  for (std::string line; result.size() < most && std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    Example example{.family = json["family"],
+                    .prompt = json["prompt_ids"],
+                    .completion = json["completion_ids"],
+                    .cycles = {}};
+    for (const auto& cycle : json["cycles"]) {
+      example.cycles.push_back({.at = cycle["at"], .draft = cycle["draft"]});
+    }
+    result.push_back(std::move(example));
+  }
+  return result;
+}
+
+std::vector<int32_t> drafts_after(Engine& engine, const Example& example, size_t at) {
+  const int32_t sequence = *engine.open_sequence();
+  std::vector<int32_t> tokens = example.prompt;
+  tokens.insert(tokens.end(), example.completion.begin(),
+                example.completion.begin() + static_cast<int64_t>(at));
+  for (size_t first = 0; first < tokens.size(); first += 512) {
+    const SequenceStep part{
+        .sequence = sequence,
+        .tokens = std::span(tokens).subspan(first, std::min<size_t>(512, tokens.size() - first)),
+        .logits = LogitsOf::none};
+    const auto step = engine.step({.sequences = {&part, 1}, .draft_taps = true});
+    if (!step) throw std::runtime_error(step.error().message);
+  }
+  const DraftRequest request{.sequence = sequence, .anchor = example.completion[at]};
+  const auto drafts = engine.draft({&request, 1});
+  if (!drafts) throw std::runtime_error(drafts.error().message);
+  std::vector<int32_t> result(drafts->tokens.data, drafts->tokens.data + drafts->tokens.elements());
+  engine.close_sequence(sequence);
+  return result;
+}
+
+TEST(Drafts, AreThoseOfTheReference) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2});
+  int tokens = 0, equal_tokens = 0, firsts = 0, equal_firsts = 0;
+  for (const Example& example : examples()) {
+    for (size_t c = 0; c < example.cycles.size(); ++c) {
+      const Cycle& cycle = example.cycles[c];
+      const std::vector<int32_t> found = drafts_after(*engine, example, cycle.at);
+      ASSERT_EQ(found.size(), cycle.draft.size());
+      for (size_t i = 0; i < found.size(); ++i) equal_tokens += found[i] == cycle.draft[i];
+      tokens += static_cast<int>(found.size());
+      if (c > 0) continue;
+      ++firsts;
+      equal_firsts += found == cycle.draft;
+    }
+  }
+  EXPECT_GE(equal_tokens, 0.98 * tokens) << equal_tokens << " of " << tokens;
+  EXPECT_GE(equal_firsts, 0.98 * firsts) << equal_firsts << " of " << firsts;
+}
+
+GenerationParameters parameters_of(double temperature, uint64_t seed = 0) {
+  GenerationParameters parameters;
+  parameters.sampling.temperature = temperature;
+  parameters.sampling.seed = seed;
+  parameters.max_tokens = 96;
+  parameters.end_tokens = {1};
+  return parameters;
+}
+
+std::vector<DraftParameters> every_depth() {
+  std::vector<DraftParameters> all = {{.mode = DraftMode::automatic, .depth = 0}};
+  for (int64_t depth = 1; depth <= 5; ++depth) {
+    all.push_back({.mode = DraftMode::fixed, .depth = depth});
+  }
+  return all;
+}
+
+// The second time a prompt is in the caches.
+void expect_plain_text(const std::vector<GenerationParameters>& settings,
+                       const std::vector<DraftParameters>& depths) {
+  const auto engine = test::open_engine(
+      test::nano_path(),
+      {.threads = 2, .max_sequences = 1 + std::ssize(depths), .max_context = 1024});
+  Generator plain = *Generator::open(*engine);
+  std::vector<Generator> drafting;
+  for (const DraftParameters& drafts : depths) {
+    drafting.push_back(*Generator::open(*engine, drafts));
+  }
+  int64_t drafted = 0;
+  for (const Example& example : examples(24)) {
+    if (example.prompt.size() > 300) continue;
+    for (const GenerationParameters& parameters : settings) {
+      const auto expected = plain.generate(example.prompt, parameters);
+      ASSERT_TRUE(expected) << expected.error().message;
+      for (size_t d = 0; d < drafting.size(); ++d) {
+        for (int round = 0; round < 2; ++round) {
+          const auto found = drafting[d].generate(example.prompt, parameters);
+          ASSERT_TRUE(found) << found.error().message;
+          ASSERT_EQ(found->ids, expected->ids) << example.family << ", depth " << d;
+          EXPECT_EQ(found->finish, expected->finish);
+          drafted += found->drafted;
+        }
+      }
+    }
+  }
+  EXPECT_GT(drafted, 100);
+}
+
+TEST(Drafts, ChangeNoGreedyTokenAtAnyDepth) {
+  expect_plain_text({parameters_of(0)}, every_depth());
+}
+
+TEST(Drafts, ChangeNoSampledToken) {
+  GenerationParameters penalized = parameters_of(0.7, 11);
+  penalized.sampling.top_p = 0.9;
+  penalized.sampling.repetition_penalty = 1.2;
+  penalized.sampling.logit_bias = {{263, 1.5}};
+  expect_plain_text(
+      {parameters_of(0.8, 7), parameters_of(1.5, 3), penalized},
+      {{.mode = DraftMode::automatic, .depth = 0}, {.mode = DraftMode::fixed, .depth = 3}});
+}
+
+TEST(Drafts, GainWhatTheyGainInTheReference) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2});
+  Generator generator = *Generator::open(*engine, {.mode = DraftMode::fixed, .depth = 5});
+  struct Count {
+    double tokens = 0, cycles = 0, expected_tokens = 0, expected_cycles = 0;
+  };
+  std::map<std::string, Count> families;
+  for (const Example& example : examples()) {
+    GenerationParameters parameters = parameters_of(0);
+    parameters.max_tokens = static_cast<int64_t>(example.completion.size());
+    const auto found = generator.generate(example.prompt, parameters);
+    ASSERT_TRUE(found) << found.error().message;
+    Count& count = families[example.family];
+    count.tokens += static_cast<double>(found->ids.size()) - 1;
+    count.cycles += static_cast<double>(found->cycles);
+    count.expected_tokens += static_cast<double>(example.completion.size()) - 1;
+    count.expected_cycles += static_cast<double>(example.cycles.size());
+  }
+  for (const auto& [family, count] : families) {
+    const double found = count.tokens / count.cycles;
+    const double expected = count.expected_tokens / count.expected_cycles;
+    EXPECT_NEAR(found, expected, 0.03 * expected) << family;
+  }
+}
+
+// An engine whose drafts are not what the draft head says.
+class AdversarialEngine final : public Engine {
+ public:
+  enum class Drafts { random, wrong, right };
+
+  AdversarialEngine(Engine& inner, Drafts drafts) : inner_(inner), drafts_(drafts) {}
+
+  // What the target will choose from the anchor's place on, for `right` and `wrong`.
+  void expect(int32_t sequence, int64_t start, std::vector<int32_t> tokens) {
+    truth_[sequence] = {start, std::move(tokens)};
+  }
+
+  const ModelConfig& config() const override { return inner_.config(); }
+  const EngineOptions& options() const override { return inner_.options(); }
+  std::string description() const override { return inner_.description(); }
+  Result<int32_t> open_sequence() override { return inner_.open_sequence(); }
+  void close_sequence(int32_t sequence) override { inner_.close_sequence(sequence); }
+  int64_t length(int32_t sequence) const override { return inner_.length(sequence); }
+  Status truncate(int32_t sequence, int64_t length) override {
+    return inner_.truncate(sequence, length);
+  }
+  Result<StepResult> step(const StepRequest& request) override { return inner_.step(request); }
+  Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
+    CACHALOT_TRY(DraftResult result, inner_.draft(requests, observer));
+    const int64_t block = result.tokens.extent(1);
+    tokens_.assign(requests.size() * static_cast<size_t>(block), 0);
+    for (size_t r = 0; r < requests.size(); ++r) {
+      const auto& [start, truth] = truth_[requests[r].sequence];
+      for (int64_t i = 0; i < block; ++i) {
+        const int64_t at = inner_.length(requests[r].sequence) + 1 + i - start;
+        const int32_t right = at < std::ssize(truth) ? truth[static_cast<size_t>(at)] : 5;
+        int32_t& token = tokens_[r * static_cast<size_t>(block) + static_cast<size_t>(i)];
+        if (drafts_ == Drafts::random) token = static_cast<int32_t>(random_() % 2048);
+        if (drafts_ == Drafts::right) token = right;
+        if (drafts_ == Drafts::wrong) token = (right + 1) % 2048;
+      }
+    }
+    result.tokens = {tokens_.data(), result.tokens.shape};
+    return result;
+  }
+
+ private:
+  Engine& inner_;
+  Drafts drafts_;
+  std::map<int32_t, std::pair<int64_t, std::vector<int32_t>>> truth_;
+  std::vector<int32_t> tokens_;
+  std::mt19937 random_;
+};
+
+// Several answers decoded together, each with its own depth.
+TEST(Drafts, ChangeNoTokenInABatchEvenWhenTheyAreAdversarial) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .max_sequences = 9});
+  std::vector<Example> prompts;
+  for (Example& example : examples()) {
+    if (example.prompt.size() < 200 && prompts.size() < 8) prompts.push_back(std::move(example));
+  }
+  std::vector<std::vector<int32_t>> plain;
+  {
+    Generator generator = *Generator::open(*engine);
+    for (const Example& example : prompts) {
+      plain.push_back(generator.generate(example.prompt, parameters_of(0))->ids);
+    }
+  }
+  using Drafts = AdversarialEngine::Drafts;
+  for (const Drafts kind : {Drafts::random, Drafts::wrong, Drafts::right}) {
+    AdversarialEngine liar(*engine, kind);
+    StepCosts costs;
+    struct Answer {
+      int32_t sequence = 0;
+      std::vector<int32_t> ids;
+      Sampler sampler;
+      DraftDepth depth;
+      bool going_on = true;
+    };
+    std::vector<Answer> answers;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const auto& prompt = prompts[i].prompt;
+      answers.push_back(
+          {.sequence = *liar.open_sequence(),
+           .ids = {},
+           .sampler = Sampler(parameters_of(0).sampling, prompt),
+           .depth = DraftDepth({.mode = DraftMode::fixed, .depth = 1 + static_cast<int64_t>(i) % 5},
+                               5)});
+      Answer& answer = answers.back();
+      liar.expect(answer.sequence, std::ssize(prompt), plain[i]);
+      const SequenceStep part{.sequence = answer.sequence, .tokens = prompt};
+      const auto step = liar.step({.sequences = {&part, 1}, .draft_taps = true});
+      ASSERT_TRUE(step) << step.error().message;
+      answer.ids.push_back(*answer.sampler.sample({step->logits.data, 2048}, std::ssize(prompt)));
+      answer.going_on = answer.ids.back() != 1;
+    }
+    int64_t accepted = 0;
+    std::vector<int64_t> cycle_count(answers.size(), 0);
+    while (true) {
+      std::vector<CycleRequest> requests;
+      for (Answer& answer : answers) {
+        if (!answer.going_on) continue;
+        ++cycle_count[static_cast<size_t>(&answer - answers.data())];
+        requests.push_back({.sequence = answer.sequence,
+                            .anchor = answer.ids.back(),
+                            .sampler = &answer.sampler,
+                            .depth = &answer.depth,
+                            .most_tokens = 96,
+                            .take = [&](int32_t token) {
+                              answer.ids.push_back(token);
+                              return answer.going_on = token != 1 && answer.ids.size() < 96;
+                            }});
+      }
+      if (requests.empty()) break;
+      const auto cycles = speculative_cycle(liar, costs, requests, true);
+      ASSERT_TRUE(cycles) << cycles.error().message;
+      for (const CycleResult& cycle : *cycles) accepted += cycle.accepted;
+    }
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(answers[i].ids, plain[i]) << "prompt " << i << ", kind " << static_cast<int>(kind);
+      liar.close_sequence(answers[i].sequence);
+    }
+    if (kind == Drafts::right) {  // as few cycles as the depth allows
+      for (size_t i = 0; i < answers.size(); ++i) {
+        const int64_t tokens = std::ssize(answers[i].ids) - 1,
+                      gain = 2 + static_cast<int64_t>(i) % 5;
+        EXPECT_EQ(cycle_count[i], (tokens + gain - 1) / gain) << "prompt " << i;
+      }
+    }
+    if (kind == Drafts::wrong) {
+      EXPECT_EQ(accepted, 0);
+    }
+  }
+}
+
+TEST(Drafts, AreRefusedWhereThereIsNoDraftHeadOrNoSuchDepth) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 1});
+  const auto deep = Generator::open(*engine, {.mode = DraftMode::fixed, .depth = 6});
+  ASSERT_FALSE(deep);
+  EXPECT_NE(deep.error().message.find("expected 1 to 5, found 6"), std::string::npos);
+  const int32_t sequence = *engine->open_sequence();
+  const DraftRequest bad{.sequence = sequence, .anchor = 5000};
+  EXPECT_FALSE(engine->draft({&bad, 1}));
+  const DraftRequest closed{.sequence = sequence + 1, .anchor = 5};
+  EXPECT_FALSE(engine->draft({&closed, 1}));
+  EXPECT_FALSE(engine->draft({}));
+}
+
+}  // namespace
+}  // namespace cachalot
