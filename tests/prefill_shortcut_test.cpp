@@ -8,6 +8,7 @@
 #include <random>
 
 #include "backend/cpu/queue.h"
+#include "engine/generation.h"
 #include "model/decoder.h"
 #include "test_engine.h"
 
@@ -154,6 +155,18 @@ TEST_P(PrefillShortcut, DoesNotDependOnHowThePromptIsCut) {
   EXPECT_EQ(same_bits(exact.whole(prompt), expected), on_top);
 }
 
+// Truncated windows are the only approximation: a tail that holds everything the last row's windows
+// reach, window - 1 positions a layer, leaves nothing out.
+TEST_P(PrefillShortcut, IsExactToTheBitWhereTheTailHoldsAllThatTheWindowsReach) {
+  const ModelConfig config = *load_config(folder());
+  const int64_t reach = (config.n_layers - shortcut_cut(config)) * (config.window_size - 1);
+  const auto model = engine(reach + 1);
+  const Ids prompt = random_tokens(reach + 150, config.vocab_size, 14);
+  Walker exact(*model), walker(*model);
+  const Logits expected = exact.whole(prompt);
+  EXPECT_TRUE(same_bits(walker.shortcut(prompt, 97, static_cast<size_t>(reach + 1)), expected));
+}
+
 // A suffix after whole steps: where it fits in the tail the windows are contiguous.
 TEST_P(PrefillShortcut, ContinuesASequenceExactlyWhereNothingIsLeftOut) {
   const auto model = engine(40);
@@ -260,6 +273,89 @@ INSTANTIATE_TEST_SUITE_P(Models, PrefillShortcut, testing::Values("tiny-a", "tin
                                   : info.param == "tiny-a" ? "TinyA"
                                                            : "TinyB";
                          });
+
+// Generators: answers of one sequence after another.
+
+constexpr int64_t kTail = 64;
+
+class ShortcutGenerator : public testing::Test {
+ protected:
+  Result<GenerationResult> answer(Generator& generator, const Ids& prompt, PrefillMode mode,
+                                  const GenerationCallbacks& callbacks = {}) const {
+    GenerationParameters parameters;
+    parameters.sampling.temperature = 0;
+    parameters.max_tokens = 6;
+    parameters.prefill = mode;
+    return generator.generate(prompt, parameters, callbacks);
+  }
+  Generator open() const { return *Generator::open(*engine_); }
+  Ids tokens(int64_t count, uint32_t seed) const {
+    return random_tokens(count, engine_->config().vocab_size, seed);
+  }
+
+  std::unique_ptr<Engine> engine_ = test::open_engine(test::nano_path(), {.threads = 2,
+                                                                          .max_sequences = 2,
+                                                                          .max_context = 1024,
+                                                                          .max_step_tokens = 50,
+                                                                          .shortcut_tail = kTail});
+};
+
+TEST_F(ShortcutGenerator, AnswersShortPromptsAsInExactMode) {
+  Generator exact = open(), quick = open();
+  const Ids prompt = tokens(kTail, 1);
+  EXPECT_EQ(answer(quick, prompt, PrefillMode::shortcut)->ids,
+            answer(exact, prompt, PrefillMode::exact)->ids);
+}
+
+TEST_F(ShortcutGenerator, BuildsOnAnExactPrefixButNeverTheOtherWayRound) {
+  Generator generator = open(), fresh = open();
+  Ids prompt = tokens(200, 2);
+  EXPECT_TRUE(answer(generator, prompt, PrefillMode::exact));
+  Ids longer = prompt;
+  for (int32_t id : tokens(100, 3)) longer.push_back(id);
+  auto result = answer(generator, longer, PrefillMode::shortcut);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_GE(result->reused_tokens, 199);
+  // A tail of new tokens alone is cut off at the same place with and without the prefix.
+  EXPECT_EQ(result->ids, answer(fresh, longer, PrefillMode::shortcut)->ids);
+
+  result = answer(generator, longer, PrefillMode::exact);
+  EXPECT_EQ(result->reused_tokens, 0);
+  Generator other = std::move(fresh);
+  EXPECT_EQ(result->ids, answer(other, longer, PrefillMode::exact)->ids);
+}
+
+TEST_F(ShortcutGenerator, GoesOnAfterAPrefillThatWasCancelled) {
+  Generator generator = open(), fresh = open();
+  const Ids prompt = tokens(300, 4);
+  const Ids expected = answer(fresh, prompt, PrefillMode::shortcut)->ids;
+  for (int steps : {2, 6}) {  // among the lower steps, and just before the upper one
+    int asked = 0;
+    const GenerationCallbacks callbacks{.cancelled = [&] { return asked++ == steps; }};
+    auto result = answer(generator, tokens(3, 5), PrefillMode::exact);
+    result = answer(generator, prompt, PrefillMode::shortcut, callbacks);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->finish, FinishReason::cancelled);
+    result = answer(generator, prompt, PrefillMode::shortcut);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->reused_tokens, std::min<int64_t>(steps * 50, 299));
+    EXPECT_EQ(result->ids, expected);
+  }
+  int asked = 0;
+  const GenerationCallbacks callbacks{.cancelled = [&] { return asked++ == 3; }};
+  EXPECT_TRUE(answer(generator, tokens(300, 6), PrefillMode::shortcut, callbacks));
+  const auto result = answer(generator, tokens(300, 6), PrefillMode::exact);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->reused_tokens, 0);
+}
+
+TEST_F(ShortcutGenerator, NeedsAnEngineThatKeepsTheTail) {
+  const auto plain = test::open_engine(test::nano_path(), {.threads = 1, .max_context = 64});
+  Generator generator = *Generator::open(*plain);
+  const auto result = answer(generator, {5}, PrefillMode::shortcut);
+  ASSERT_FALSE(result);
+  EXPECT_NE(result.error().message.find("shortcut tail"), std::string::npos);
+}
 
 std::string message(const Status& status) { return status ? "" : status.error().message; }
 
