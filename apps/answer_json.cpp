@@ -35,7 +35,8 @@ Json drafts_json(const GenerationResult& result) {
   for (const int64_t count : result.accepted) accepted.push_back(Json::integer(count));
   return Json(Json::Object{{"steps", Json::integer(result.cycles)},
                            {"drafted", Json::integer(result.drafted)},
-                           {"accepted", Json(std::move(accepted))}});
+                           {"accepted", Json(std::move(accepted))},
+                           {"saved_seconds", rounded(result.saved_seconds)}});
 }
 
 }  // namespace

@@ -8,9 +8,8 @@ namespace {
 
 // Weight of the newest observation.
 constexpr double kNewest = 0.15;
-// Cycles between tries while drafts lose: at most one in 16 to 256 cycles pays for a draft in vain,
-// so that plain decoding is not slowed by more than a few percent.
-constexpr int64_t kLeastPatience = 16, kMostPatience = 256;
+// Share of the time that drafts may lose in trying whether they pay by now.
+constexpr double kTryingShare = 0.02;
 constexpr double kOptimisticHitRate = 0.7;
 
 double probability(float log_odds) {
@@ -47,7 +46,7 @@ DraftDepth::DraftDepth(const DraftParameters& parameters, int64_t block)
       block_(block),
       calibration_(static_cast<size_t>(block), 1.0),
       hit_rate_(static_cast<size_t>(block), kOptimisticHitRate),
-      patience_(kLeastPatience) {}
+      observations_(static_cast<size_t>(block), 1) {}
 
 bool DraftDepth::wants_draft(const StepCosts& costs, int64_t other_rows) const {
   if (parameters_.mode == DraftMode::off || block_ == 0) return false;
@@ -55,7 +54,7 @@ bool DraftDepth::wants_draft(const StepCosts& costs, int64_t other_rows) const {
   // First what a plain step costs, then what a drafted one does.
   if (!costs.has_measured_step(other_rows + 1)) return false;
   if (costs.draft(1) == 0) return true;
-  if (cycles_without_ >= patience_) return true;
+  if (balance_ + kTryingShare * total_ > costs.draft(1)) return true;
   // The best depth by the recent hit rates alone.
   const double plain = 1 / costs.step(other_rows + 1);
   double tokens = 1, reached = 1;
@@ -91,23 +90,25 @@ int64_t DraftDepth::choose(std::span<const float> confidence, const StepCosts& c
   return best;
 }
 
-void DraftDepth::record(std::span<const float> confidence, int64_t drafted, int64_t accepted) {
-  if (drafted == 0 && confidence.empty()) {
-    ++cycles_without_;
-    return;
-  }
-  cycles_without_ = 0;
+void DraftDepth::record(std::span<const float> confidence, int64_t drafted, int64_t accepted,
+                        double seconds, double plain_seconds) {
+  total_ += seconds;
+  if (confidence.empty()) return;
+  const double gain = static_cast<double>(accepted + 1) * plain_seconds - seconds;
+  saved_ += gain;
+  balance_ = std::min(0.0, balance_ + gain);
   for (int64_t i = 0; i < std::min(drafted, accepted + 1); ++i) {
     const auto at = static_cast<size_t>(i);
     const double hit = i < accepted ? 1 : 0;
-    hit_rate_[at] += kNewest * (hit - hit_rate_[at]);
+    // The first observations count as much as they are worth beside the prior's single one.
+    const double weight = std::max(kNewest, 1.0 / static_cast<double>(++observations_[at]));
+    hit_rate_[at] += weight * (hit - hit_rate_[at]);
     const double promised = std::max(probability(confidence[at]), 0.05);
-    calibration_[at] = std::clamp(
-        calibration_[at] + kNewest * 0.5 * (hit / promised - calibration_[at]), 0.2, 1.5);
+    calibration_[at] =
+        std::clamp(calibration_[at] + 0.5 * weight * (hit / promised - calibration_[at]), 0.2, 1.5);
   }
-  if (drafted == 0) hit_rate_[0] += kNewest * (0 - hit_rate_[0]);
-  // Fewer tries in vain, until one succeeds.
-  patience_ = accepted > 0 ? kLeastPatience : std::min(patience_ * 2, kMostPatience);
+  // Not one draft was worth its row: as good as a miss.
+  if (drafted == 0) hit_rate_[0] -= kNewest * hit_rate_[0];
 }
 
 }  // namespace cachalot

@@ -53,18 +53,26 @@ class DraftDepth {
   int64_t choose(std::span<const float> confidence, const StepCosts& costs,
                  int64_t other_rows) const;
 
-  // What came of a cycle: `accepted` of `drafted` were the target's own choice.
-  void record(std::span<const float> confidence, int64_t drafted, int64_t accepted);
+  // What came of a cycle: `accepted` of `drafted` were the target's own choice. `seconds` is what
+  // it took, `plain_seconds` what one plain step would have.
+  void record(std::span<const float> confidence, int64_t drafted, int64_t accepted, double seconds,
+              double plain_seconds);
+
+  // Time saved against plain decoding so far; negative: lost.
+  double saved_seconds() const { return saved_; }
 
  private:
   double survival(std::span<const float> confidence, int64_t position) const;
 
   DraftParameters parameters_;
   int64_t block_;
-  // Hits over what the confidence promised, per position, of late; and the same as plain shares.
+  // Per position of the block: hits over what the confidence promised, of late, and plain hit
+  // rates.
   std::vector<double> calibration_, hit_rate_;
-  int64_t cycles_without_ = 0;  // since drafts were last tried
-  int64_t patience_;            // cycles without drafts before the next try
+  std::vector<int64_t> observations_;
+  double saved_ = 0;
+  // What tries have lost since drafts last paid, at most 0, and the time of all cycles.
+  double balance_ = 0, total_ = 0;
 };
 
 }  // namespace cachalot

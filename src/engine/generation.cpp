@@ -189,6 +189,7 @@ Status Generator::decode(std::span<const float> logits, int64_t prompt_tokens,
     result.drafted += cycle.drafted;
     result.accepted.resize(std::max(result.accepted.size(), static_cast<size_t>(cycle.accepted)));
     for (int64_t i = 0; i < cycle.accepted; ++i) ++result.accepted[static_cast<size_t>(i)];
+    result.saved_seconds = depth.saved_seconds();
     CACHALOT_OK(cycle.status);
   }
   return {};

@@ -48,6 +48,7 @@ struct GenerationResult {
   int64_t cycles = 0;         // steps after the prompt; tokens per step = (ids - 1) / cycles
   int64_t drafted = 0;        // drafts the target checked
   std::vector<int64_t> accepted = {};  // of them taken over, by position in the block
+  double saved_seconds = 0;            // against plain decoding, as estimated; negative: lost
 };
 
 // Owns one sequence. If a prompt begins with the tokens the sequence holds, only the others are

@@ -14,6 +14,7 @@ double now() {
 struct Proposal {
   std::vector<int32_t> tokens;
   std::vector<float> confidence;
+  double seconds = 0;  // of the draft that made it
 };
 
 Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
@@ -30,13 +31,15 @@ Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
   if (asked.empty()) return proposals;
   const double start = now();
   CACHALOT_TRY(const DraftResult drafts, engine.draft(asked));
-  costs.record_draft(std::ssize(asked), now() - start);
+  const double seconds = now() - start;
+  costs.record_draft(std::ssize(asked), seconds);
   for (size_t a = 0; a < asked.size(); ++a) {
     const int64_t block = drafts.tokens.extent(1);
     const int32_t* tokens = drafts.tokens.row(static_cast<int64_t>(a));
     const float* confidence = drafts.confidence.data + static_cast<int64_t>(a) * block;
     proposals[owners[a]] = {.tokens = {tokens, tokens + block},
-                            .confidence = {confidence, confidence + block}};
+                            .confidence = {confidence, confidence + block},
+                            .seconds = seconds};
   }
   return proposals;
 }
@@ -93,7 +96,8 @@ Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& co
   }
   const double start = now();
   CACHALOT_TRY(const StepResult step, engine.step({.sequences = parts, .draft_taps = feed_drafts}));
-  costs.record_step(rows, now() - start);
+  const double step_seconds = now() - start;
+  costs.record_step(rows, step_seconds);
 
   std::vector<CycleResult> results;
   const int64_t vocabulary = engine.config().vocab_size;
@@ -104,7 +108,8 @@ Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& co
     results.push_back(draw(requests[i], proposals[i], drafted, logits, vocabulary, before + 1));
     logits += (drafted + 1) * vocabulary;
     const CycleResult& result = results.back();
-    requests[i].depth->record(proposals[i].confidence, drafted, result.accepted);
+    requests[i].depth->record(proposals[i].confidence, drafted, result.accepted,
+                              proposals[i].seconds + step_seconds, costs.step(count));
     CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + result.accepted));
   }
   return results;
