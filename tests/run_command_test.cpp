@@ -287,6 +287,20 @@ TEST_F(RunCommand, PerplexityNamesWhatIsWrong) {
                "--stride: expected 1 to 7");
   expect_error("perplexity models/nano --window 5000 " + write("short", "Hi"), 1,
                "--window: expected 2 to 4096 tokens");
+  expect_error("perplexity models/nano --prefill shortcut " + write("short", "Hi"), 1,
+               "needs the logits of every token");
+}
+
+TEST_F(RunCommand, ReadsALongPromptByTheShortcut) {
+  const std::string request = write("long.json", example("long").dump());
+  const std::string answer = text_of(example("long"), "completion");
+  for (const char* options : {"--prefill exact", "--prefill shortcut",
+                              "--prefill shortcut --prefill-tail 200 --chunk 100"}) {
+    const Json json = json_answer(std::string(options) + " --messages " + request);
+    EXPECT_EQ(text_of(json, "text"), answer) << options;
+  }
+  expect_error("run --prefill-tail 64 Hello!", 1, "--prefill-tail: expected --prefill shortcut");
+  expect_error("run --prefill quick Hello!", 2, "--prefill");
 }
 
 }  // namespace
