@@ -1,5 +1,6 @@
 #include "engine/prefill.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace cachalot {
@@ -15,8 +16,8 @@ std::string plan(PrefillMode mode, PrefillState state, int64_t total) {
     const char* part = step.part == StepPart::whole   ? "whole"
                        : step.part == StepPart::lower ? "lower"
                                                       : "upper";
-    text += (text.empty() ? "" : " ") + std::string(part) + " " + std::to_string(step.first) + "+" +
-            std::to_string(step.count) + (step.logits == LogitsOf::last ? "!" : "");
+    text += fmt::format("{}{} {}+{}{}", text.empty() ? "" : " ", part, step.first, step.count,
+                        step.logits == LogitsOf::last ? "!" : "");
   }
   return text;
 }
