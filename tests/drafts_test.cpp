@@ -167,10 +167,12 @@ TEST(Drafts, GainWhatTheyGainInTheReference) {
     count.expected_cycles += static_cast<double>(example.cycles.size());
   }
   EXPECT_GE(same_text, 0.95 * compared);
+  // 3 %, or one cycle where there are so few that one more is more than that: a draft between two
+  // close choices may fall the other way on another instruction set.
   for (const auto& [family, count] : families) {
-    const double found = count.tokens / count.cycles;
-    const double expected = count.expected_tokens / count.expected_cycles;
-    EXPECT_NEAR(found, expected, 0.03 * expected) << family;
+    EXPECT_EQ(count.tokens, count.expected_tokens) << family;
+    EXPECT_NEAR(count.cycles, count.expected_cycles, std::max(1.0, 0.03 * count.expected_cycles))
+        << family;
   }
 }
 
