@@ -50,7 +50,7 @@ class CountingEngine final : public Engine {
     logits_[last == 15 ? kEnd : last + 1] = 10;
     if (last == 14) logits_[3] = std::numeric_limits<float>::quiet_NaN();
     StepResult result;
-    if (part.logits == LogitsOf::last)
+    if (part.logits != LogitsOf::none)  // answers ask for one token at a time
       result.logits = View<const float>(logits_.data(), Shape{1, kVocabulary});
     return result;
   }
