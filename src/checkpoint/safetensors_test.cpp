@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <cstring>
+#include <ctime>
 
 #include "base/mapped_file.h"
 #include "checkpoint/config.h"
