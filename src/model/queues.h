@@ -7,9 +7,11 @@
 #include "ops/checked.h"
 #include "ops/queue.h"
 #include "ops/reference/queue.h"
+#include "ops/timed.h"
 
 #define CACHALOT_FOR_EACH_QUEUE(X) \
   X(cpu::Queue)                    \
   X(reference::Queue)              \
   X(meta::Queue)                   \
-  X(checked::Queue<cpu::Queue>)
+  X(checked::Queue<cpu::Queue>)    \
+  X(timed::Queue<cpu::Queue>)
