@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/cpu_info.h"
+#include "bench_command.h"
 #include "perplexity_command.h"
 #include "render_command.h"
 #include "report.h"
@@ -57,6 +58,7 @@ void add_commands(CLI::App& app) {
   add_render_command(app);
   add_perplexity_command(app);
   add_synth_command(app);
+  add_bench_command(app);
   add_trace_command(app);
   app.add_subcommand("version", "Show version, instruction set and build")->callback(print_version);
 }

@@ -72,10 +72,19 @@ def tokenizer_fuzz():
             yield packed + b"\0" + text
 
 
+def bench_report_fuzz():
+    rows = [{"name": f"experts/decode/tokens{n}", "shape": "mean of 4 calls", "seconds": 2e-3,
+             "best_seconds": 1e-3, "bytes": 1e6, "flops": 2e6, "percent_of_limit": 80.5,
+             "limit": "memory"} for n in (1, 16)]
+    for report in ({}, {"rows": []}, {"version": 1, "machine": {"threads": 2}, "rows": rows}):
+        yield json.dumps(report).encode()
+
+
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    makers = {f.__name__: f for f in (chat_fuzz, checkpoint_fuzz, tokenizer_fuzz)}
+    makers = {f.__name__: f for f in (bench_report_fuzz, chat_fuzz, checkpoint_fuzz,
+                                           tokenizer_fuzz)}
     seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
     for number, seed in enumerate(sorted(seeds)):
         (folder / f"seed-{number:04}").write_bytes(seed)

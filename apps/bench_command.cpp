@@ -1,0 +1,138 @@
+#include "bench_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "bench/bench.h"
+#include "bench/report_json.h"
+#include "bench/table.h"
+#include "default_model.h"
+#include "report.h"
+
+namespace cachalot {
+namespace {
+
+struct BenchCommandOptions {
+  bench::BenchOptions bench;
+  std::string isa, phases, tokens, contexts, compare;
+  int64_t layers = 0;
+  bool json = false;
+};
+
+Status read_options(BenchCommandOptions& options) {
+  bench::StepChoice& steps = options.bench.steps;
+  CACHALOT_TRY(steps.phases, bench::parse_phases("--phases", options.phases));
+  CACHALOT_TRY(steps.tokens, bench::parse_sizes("--tokens", options.tokens, 1));
+  CACHALOT_TRY(steps.contexts, bench::parse_sizes("--contexts", options.contexts, 0));
+  if (options.layers > 0) options.bench.layers = options.layers;
+  // Answers belong to the usual rows alone.
+  options.bench.answers =
+      options.phases.empty() && options.tokens.empty() && options.contexts.empty();
+  if (!options.isa.empty()) {
+    const Result<Isa> isa = choose_isa(options.isa);
+    if (!isa) return fail(isa.error().in("--isa"));
+    options.bench.isa = *isa;
+  }
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(options.bench.model, ignored)) {
+    return fail("{}: expected a model folder; name one with -m FOLDER", options.bench.model);
+  }
+  return {};
+}
+
+Status run_command(BenchCommandOptions options) {
+  CACHALOT_OK(read_options(options));
+  std::vector<bench::OldRow> old_rows;
+  if (!options.compare.empty()) {
+    // Before anything runs: a wrong name should not cost minutes.
+    CACHALOT_TRY(old_rows, bench::read_report(options.compare));
+  }
+  const bool terminal = isatty(STDERR_FILENO);
+  const bool table = !options.json && options.compare.empty();
+  bench::BenchCallbacks callbacks;
+  callbacks.on_progress = [&](const std::string& text) {
+    if (terminal) report("\r\033[K{} ...", text);
+  };
+  const auto clear = [&] {
+    if (terminal) report("\r\033[K");
+  };
+  if (!options.json) {
+    callbacks.on_machine = [&](const bench::Machine& machine) {
+      clear();
+      fmt::print("{}\n{}", bench::machine_text(machine), table ? bench::table_header() : "");
+      std::fflush(stdout);
+    };
+  }
+  if (table) {
+    callbacks.on_row = [&](const bench::Row& row) {
+      clear();
+      fmt::print("{}", bench::table_line(row));
+      std::fflush(stdout);
+    };
+  }
+  CACHALOT_TRY(const bench::Report result, bench::run_bench(options.bench, callbacks));
+  clear();
+  if (options.json) fmt::print("{}\n", bench::json_of(result));
+  if (!options.compare.empty()) {
+    const std::string text = bench::comparison_text(old_rows, result.rows);
+    if (options.json)
+      report("{}", text);
+    else
+      fmt::print("{}", text);
+  }
+  for (const std::string& note : result.notes) report("note: {}\n", note);
+  return {};
+}
+
+void add_options(CLI::App& command, BenchCommandOptions& options) {
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 20);
+  options.bench.model = default_model();
+  command.add_option("-m,--model", options.bench.model, "Model folder")->capture_default_str();
+  command.add_option("--phases", options.phases,
+                     "Of decode, prefill, draft, verify, shortcut (default: all)");
+  command.add_option("--tokens", options.tokens, "Tokens of a step: 1,16,2K (default: 1 to 2K)");
+  command.add_option("--contexts", options.contexts,
+                     "Positions in the caches before a step (default: 0,4K,32K,128K,1M)");
+  command.add_option("--filter", options.bench.filter,
+                     "Rows whose name holds this, or matches it if it has * or ?");
+  command.add_option("--layers", options.layers, "Only the first so many layers")->check(positive);
+  command
+      .add_option("--seconds", options.bench.repeat.seconds,
+                  "Time for each step, at least twice it")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command
+      .add_option("--repeat", options.bench.repeat.repetitions, "Run each step exactly so often")
+      ->check(positive);
+  command.add_option("--threads", options.bench.threads, "CPU threads (0: one per available CPU)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_option("--isa", options.isa, "Instruction set (default: the best here)");
+  command.add_flag("--json", options.json, "Write one JSON object: machine, rows, notes");
+  command.add_option("--compare", options.compare,
+                     "A file that --json wrote: show what became slower or faster");
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto options = std::make_shared<BenchCommandOptions>();
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure the machine, and a model's steps against it");
+  command->footer(
+      "Rows are named operation/phase/shape, for example experts/decode/tokens1. The time is set\n"
+      "against the larger of bytes / read bandwidth and operations / peak: docs/performance.md.");
+  add_options(*command, *options);
+  command->callback([options] {
+    const Status status = run_command(*options);
+    if (status) return;
+    report("error: {}\n", status.error().message);
+    throw CLI::RuntimeError(1);
+  });
+}
+
+}  // namespace cachalot

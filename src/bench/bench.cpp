@@ -1,0 +1,121 @@
+#include "bench/bench.h"
+
+#include <algorithm>
+
+#include "bench/summary.h"
+#include "model/prefill_shortcut.h"
+
+namespace cachalot::bench {
+namespace {
+
+// A step may be expected to take so many times its share before it is left out.
+constexpr double kPatience = 20;
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, const BenchCallbacks& callbacks, BenchModel model, Isa isa)
+      : options_(options),
+        callbacks_(callbacks),
+        model_(std::move(model)),
+        team_(options.threads),
+        isa_(isa) {}
+
+  Result<Report> run() {
+    report_.model = options_.model;
+    progress("measuring the machine");
+    report_.machine = measure_machine(team_, isa_, options_.machine);
+    if (callbacks_.on_machine) callbacks_.on_machine(report_.machine);
+    progress("reading the weights");
+    model_.warm();
+    report_.notes = model_.notes;
+    Summary summary(model_, report_.machine);
+    const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
+    for (const StepSize& size : steps_to_run(options_.steps, block)) run(size, summary);
+    CACHALOT_OK(answer_examples());
+    if (!report_.rows.empty()) return std::move(report_);
+    return fail("--filter: no row matches \"{}\"; without it bench shows them all",
+                options_.filter);
+  }
+
+ private:
+  void progress(const std::string& text) {
+    if (callbacks_.on_progress) callbacks_.on_progress(text);
+  }
+
+  void add(Row row) {
+    if (!row_matches(row.name, options_.filter)) return;
+    if (callbacks_.on_row) callbacks_.on_row(row);
+    report_.rows.push_back(std::move(row));
+  }
+
+  // Whether the step runs at all; leaves a note if not.
+  bool is_wanted(const StepSize& size) {
+    if (!step_can_match(size, options_.filter)) return false;
+    if (size.phase == Phase::shortcut && !check_shortcut(model_.config)) return false;
+    const bool chosen = !options_.steps.tokens.empty() || !options_.steps.contexts.empty();
+    if (chosen || options_.repeat.repetitions > 0) return true;
+    Floor floor(report_.machine);
+    floor.add("", planned_cost(model_, size));
+    if (floor.seconds() < kPatience * options_.repeat.seconds) return true;
+    report_.notes.push_back(
+        fmt::format("{} left out: it takes {:.0f} s at least, once; ask for it with --contexts {} "
+                    "--tokens {}",
+                    size.text(), floor.seconds(), short_size(size.context), size.tokens));
+    return false;
+  }
+
+  void run(const StepSize& size, Summary& summary) {
+    if (!is_wanted(size)) return;
+    progress(size.text());
+    const SyntheticCaches caches(model_.config,
+                                 {.sequences = size.sequences(),
+                                  .context = size.context,
+                                  .tokens = written_positions(size, model_.config),
+                                  .shortcut_tail = shortcut_tail(size, model_.config)});
+    if (caches.shared()) {
+      report_.notes.push_back(fmt::format(
+          "{}: the sequences read the same compressed rows, to save memory", size.text()));
+    }
+    const auto repetitions = run_step(model_, size, caches, team_, isa_, options_.repeat);
+    for (Row& row : summary.rows_of(size, repetitions)) add(std::move(row));
+  }
+
+  Status answer_examples() {
+    const bool wanted =
+        options_.answers && !options_.layers && has_examples(options_.model) &&
+        (options_.filter.empty() || row_matches("answers/plain/tokens1", options_.filter) ||
+         row_matches("answers/drafts/tokens1", options_.filter));
+    if (!wanted) return {};
+    progress("answers");
+    GenerationOptions generation;
+    generation.engine.threads = options_.threads;
+    generation.engine.isa = isa_;
+    generation.engine.max_context = std::min<int64_t>(4096, model_.config.max_position_embeddings);
+    CACHALOT_TRY(GenerationSpeed speed, measure_generation(options_.model, generation));
+    for (Row& row : speed.rows) add(std::move(row));
+    if (speed.speed_up > 0) {
+      report_.notes.push_back(fmt::format(
+          "answers with drafts are {:.2f} times as fast as plain ones, {:.2f} tokens a cycle",
+          speed.speed_up, speed.tokens_per_cycle));
+    }
+    return {};
+  }
+
+  const BenchOptions& options_;
+  const BenchCallbacks& callbacks_;
+  BenchModel model_;
+  ThreadTeam team_;
+  Isa isa_;
+  Report report_;
+};
+
+}  // namespace
+
+Result<Report> run_bench(const BenchOptions& options, const BenchCallbacks& callbacks) {
+  CACHALOT_TRY(const Isa isa,
+               options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
+  CACHALOT_TRY(BenchModel model, BenchModel::open(options.model, options.layers));
+  return Bench(options, callbacks, std::move(model), isa).run();
+}
+
+}  // namespace cachalot::bench

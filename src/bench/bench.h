@@ -1,0 +1,39 @@
+// The whole benchmark: the machine, then steps of a model and their parts against it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "bench/generation_speed.h"
+#include "bench/row.h"
+#include "bench/step_runner.h"
+
+namespace cachalot::bench {
+
+struct BenchOptions {
+  std::string model;              // folder
+  int threads = 0;                // 0: one per CPU this process may use
+  std::optional<Isa> isa;         // absent: the default of this machine
+  std::optional<int64_t> layers;  // the first so many; absent: all
+  StepChoice steps;
+  std::string filter;  // of row names (row_matches)
+  RepeatOptions repeat;
+  MachineOptions machine;
+  bool answers = true;  // also answer the model's examples, where it has some
+};
+
+// Absent functions are not called.
+struct BenchCallbacks {
+  std::function<void(const Machine&)> on_machine = {};
+  std::function<void(const Row&)> on_row = {};
+  std::function<void(const std::string&)> on_progress = {};  // what comes next
+};
+
+// A step that would take far longer than its share of the time is left out, and the report says so;
+// chosen ones (by tokens or contexts) always run. Errors: see BenchModel::open; a filter that
+// matches nothing.
+Result<Report> run_bench(const BenchOptions& options, const BenchCallbacks& callbacks = {});
+
+}  // namespace cachalot::bench

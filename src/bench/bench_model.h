@@ -1,0 +1,41 @@
+// The model a benchmark runs: weights bound, in memory, with names.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "model/constants.h"
+#include "model/weights.h"
+
+namespace cachalot::bench {
+
+struct BenchModel {
+  std::shared_ptr<const Checkpoint> checkpoint;
+  ModelConfig config;  // with as many layers as were asked for
+  ModelWeights weights;
+  ModelConstants constants;
+  // The operand a product reads -> its name ("wq_b", "w1 of the shared expert" are not told apart
+  // by layer).
+  std::unordered_map<const void*, std::string> names;
+  std::vector<std::string> notes;
+
+  // layers: the first so many, and no drafts that need others; absent: all. No tokenizer is needed:
+  // token classes are made up. Errors: see Checkpoint::open; layers out of range.
+  static Result<BenchModel> open(const std::filesystem::path& folder,
+                                 std::optional<int64_t> layers);
+
+  // Reads the weights that steps use once, so that no timed step waits for a disk; engram tables
+  // only where they are small. Leaves a note where they do not fit into memory.
+  void warm();
+
+  // What kind of layer this is: "window", "source", "index", "reuse", "stage", with "_engram".
+  std::string kind_of(int64_t layer) const;
+};
+
+}  // namespace cachalot::bench

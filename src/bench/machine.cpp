@@ -1,0 +1,132 @@
+#include "bench/machine.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "backend/cpu/kernels/limit_kernels.h"
+#include "base/check.h"
+#include "bench/timer.h"
+
+namespace cachalot::bench {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+// Memory each thread's part of which lies where that thread touched it first.
+class ReadBuffer {
+ public:
+  ReadBuffer(ThreadTeam& team, int64_t bytes)
+      : part_(bytes / team.size() / (8 * kPage) * (8 * kPage)), bytes_(part_ * team.size()) {
+    void* memory = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CACHALOT_CHECK(memory != MAP_FAILED, "{} bytes of memory", bytes_);
+    data_ = static_cast<std::byte*>(memory);
+    // Fewer address translations; without them the limit is a little lower, and still a limit.
+    (void)::madvise(memory, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
+    team.run([&](const TeamMember& member) {
+      std::memset(part_of(member), 1, static_cast<size_t>(part_));
+    });
+  }
+  ~ReadBuffer() { ::munmap(data_, static_cast<size_t>(bytes_)); }
+  ReadBuffer(const ReadBuffer&) = delete;
+  ReadBuffer& operator=(const ReadBuffer&) = delete;
+
+  int64_t bytes() const { return bytes_; }
+  int64_t part_bytes() const { return part_; }
+  std::byte* part_of(const TeamMember& member) const { return data_ + member.index() * part_; }
+
+ private:
+  int64_t part_, bytes_;
+  std::byte* data_;
+};
+
+// A cache line per thread for results nobody wants.
+struct alignas(64) Sink {
+  std::byte bytes[64];
+};
+
+int64_t buffer_bytes(const std::vector<CacheLevel>& caches, int64_t wanted) {
+  if (wanted > 0) return wanted;
+  int64_t last = 0;
+  if (!caches.empty()) last = caches.back().bytes * caches.back().count;
+  // A virtual machine may report less cache than it profits from.
+  const int64_t bytes = std::clamp<int64_t>(4 * last, int64_t{512} << 20, int64_t{4} << 30);
+  const int64_t available = available_memory();
+  return available > 0 ? std::max(std::min(bytes, available / 4), int64_t{64} << 20) : bytes;
+}
+
+void measure_reading(ThreadTeam& team, Machine& machine, const MachineOptions& options) {
+  const ReadBuffer buffer(team, buffer_bytes(machine.caches, options.buffer_bytes));
+  machine.read_buffer_bytes = buffer.bytes();
+  const cpu::LimitKernels& kernels = cpu::limit_kernels_for(machine.isa);
+  std::vector<Sink> sinks(static_cast<size_t>(team.size()));
+  for (int streams : {1, 2, 4, 8}) {
+    const double seconds = best_of(3, 2 * options.seconds, [&] {
+      team.run([&](const TeamMember& member) {
+        kernels.read(buffer.part_of(member), buffer.part_bytes(), streams,
+                     &sinks[static_cast<size_t>(member.index())]);
+      });
+    });
+    machine.read_bytes_per_second =
+        std::max(machine.read_bytes_per_second, static_cast<double>(buffer.bytes()) / seconds);
+  }
+}
+
+double operations_per_second(ThreadTeam& team, const cpu::PeakLoop& loop, double seconds) {
+  std::vector<Sink> sinks(static_cast<size_t>(team.size()));
+  int64_t rounds = 1 << 12;
+  const auto run = [&] {
+    team.run([&](const TeamMember& member) {
+      loop.run(rounds, &sinks[static_cast<size_t>(member.index())]);
+    });
+  };
+  // Long enough that waking the team is nothing.
+  while (best_of(2, 0, run) < 2e-3) rounds *= 2;
+  const double best = best_of(5, seconds, run);
+  return static_cast<double>(rounds * loop.operations * team.size()) / best;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon != line.npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+double Machine::peak(const std::string& path) const {
+  double best = 0;
+  for (const Peak& peak : peaks) {
+    if (peak.path == path && peak.isa <= isa) best = peak.operations_per_second;
+  }
+  return best;
+}
+
+Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options) {
+  Machine machine{.processor = processor_name(),
+                  .isa = isa,
+                  .threads = team.size(),
+                  .peaks = {},
+                  .caches = cache_levels(),
+                  .matmul_path = cpu::limit_kernels_for(isa).matmul_path};
+  measure_reading(team, machine, options);
+  for (Isa each : kAllIsas) {
+    // What is far below the chosen one is no limit of anything that runs.
+    if (!supports(each) || (each == Isa::generic && isa != Isa::generic)) continue;
+    for (const cpu::PeakLoop& loop : cpu::limit_kernels_for(each).peaks) {
+      if (!cpu::supports(loop)) continue;
+      machine.peaks.push_back(
+          {loop.path, each, operations_per_second(team, loop, options.seconds)});
+    }
+  }
+  return machine;
+}
+
+}  // namespace cachalot::bench

@@ -1,0 +1,57 @@
+// What this machine allows, measured: the limits every row is held against.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/cpu_info.h"
+#include "base/thread_team.h"
+
+namespace cachalot::bench {
+
+struct CacheLevel {
+  int level = 0;
+  std::string type;   // "Data", "Unified"
+  int64_t bytes = 0;  // of one cache
+  int64_t count = 0;  // how many of them the process's CPUs share
+};
+
+// Multiply-adds of one path, all threads; a multiply-add is two operations.
+struct Peak {
+  std::string path;  // "fp32_fma", "bf16_dot", "int8_dot", "amx_bf16", "amx_int8"
+  Isa isa = Isa::generic;
+  double operations_per_second = 0;
+};
+
+struct Machine {
+  std::string processor;
+  Isa isa = Isa::generic;  // the operations run with
+  int threads = 1;
+  double read_bytes_per_second = 0;  // from memory, all threads
+  int64_t read_buffer_bytes = 0;
+  std::vector<Peak> peaks;
+  std::vector<CacheLevel> caches;
+  std::string matmul_path;  // what matrix products of `isa` run on
+  // What everything else runs on.
+  static constexpr const char* kVectorPath = "fp32_fma";
+
+  // Of the path with the best instruction set not above `isa`; 0: not there.
+  double peak(const std::string& path) const;
+};
+
+struct MachineOptions {
+  double seconds = 0.15;     // per measurement
+  int64_t buffer_bytes = 0;  // 0: several times the last cache
+};
+
+// About two seconds. The team is the one the operations will run on.
+Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options = {});
+
+// From sysfs, of the CPUs this process may use, by level; empty where that tells nothing.
+std::vector<CacheLevel> cache_levels();
+
+// Bytes of memory that can be had without swapping; 0: unknown.
+int64_t available_memory();
+
+}  // namespace cachalot::bench

@@ -1,0 +1,59 @@
+// One line of a benchmark: what ran, how long it took, what the machine would allow.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/machine.h"
+#include "ops/cost.h"
+
+namespace cachalot::bench {
+
+// Whether the operation's multiply-adds run on the matrix kernels, and whether its time is the
+// reading of weights.
+bool is_matrix_product(std::string_view operation);
+
+// The least time some work can take: its bytes at the read bandwidth, or its operations at the
+// peaks of the paths they run on, whichever is longer.
+class Floor {
+ public:
+  explicit Floor(const Machine& machine) : machine_(machine) {}
+
+  void add(std::string_view operation, const Cost& cost);
+
+  double seconds() const { return std::max(memory_, products_ + others_); }
+  // "memory", or the path that takes most of the arithmetic.
+  std::string limit() const;
+
+ private:
+  const Machine& machine_;
+  double memory_ = 0, products_ = 0, others_ = 0;  // seconds
+};
+
+struct Row {
+  std::string name;         // operation/phase/shape: experts/decode/tokens1
+  std::string shape;        // what one run of it is: "mean of 10 calls"
+  double seconds = 0;       // median of the repetitions
+  double best_seconds = 0;  // the fastest
+  int64_t repetitions = 0;
+  double bytes = 0, flops = 0;  // means: routing differs from run to run
+  // Of the repetition nearest to its own floor; limits are best times too.
+  double percent_of_limit = 0;
+  std::string limit;
+  std::optional<double> tokens_per_second;  // of whole steps, at the best time
+  // The share of the time outside the operations that stream weights (steps and layers).
+  std::optional<double> outside_streaming;
+};
+
+struct Report {
+  Machine machine;
+  std::string model;  // folder
+  std::vector<Row> rows;
+  std::vector<std::string> notes;  // what was left out, and why
+};
+
+}  // namespace cachalot::bench

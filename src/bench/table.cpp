@@ -1,0 +1,98 @@
+#include "bench/table.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+namespace cachalot::bench {
+namespace {
+
+// Three digits and a unit.
+std::string scaled(double value, double unit, const std::vector<std::string_view>& names) {
+  value /= unit;
+  size_t index = 0;
+  while (index + 1 < names.size() && value >= 999.5) value /= 1000, ++index;
+  const int digits = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, digits, names[index]);
+}
+
+std::string time_text(double seconds) { return scaled(seconds, 1e-9, {"ns", "us", "ms", "s"}); }
+std::string bytes_rate(double rate) { return scaled(rate, 1e6, {"MB/s", "GB/s", "TB/s"}); }
+std::string flops_rate(double rate) { return scaled(rate, 1e6, {"MFLOP/s", "GFLOP/s", "TFLOP/s"}); }
+
+std::string size_text(int64_t bytes) {
+  if (bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  return fmt::format("{} KiB", bytes >> 10);
+}
+
+std::string more_of(const Row& row) {
+  std::string more;
+  if (row.tokens_per_second) more += fmt::format(" {:.4g} tok/s", *row.tokens_per_second);
+  if (row.outside_streaming) {
+    more += fmt::format("{} {:.0f}% outside weights", more.empty() ? "" : ",",
+                        *row.outside_streaming * 100);
+  }
+  return more;
+}
+
+}  // namespace
+
+std::string machine_text(const Machine& machine) {
+  std::string text = fmt::format("{}, {}, {} thread{}\n", machine.processor, name_of(machine.isa),
+                                 machine.threads, machine.threads == 1 ? "" : "s");
+  text +=
+      fmt::format("  {:<24}{}\n", "read from memory", bytes_rate(machine.read_bytes_per_second));
+  for (const Peak& peak : machine.peaks) {
+    text += fmt::format(
+        "  {:<24}{}{}\n", fmt::format("{} ({})", peak.path, name_of(peak.isa)),
+        flops_rate(peak.operations_per_second),
+        peak.path == machine.matmul_path && peak.isa == machine.isa ? "  <- matrix products" : "");
+  }
+  for (const CacheLevel& cache : machine.caches) {
+    text += fmt::format("  {:<24}{} x {}\n", fmt::format("L{} {}", cache.level, cache.type),
+                        cache.count, size_text(cache.bytes));
+  }
+  return text;
+}
+
+std::string table_header() {
+  return fmt::format("{:<48} {:>7} {:>7} {:>7} {:>8} {:>5}  limit\n", "row", "median", "best",
+                     "GB/s", "GFLOP/s", "%");
+}
+
+std::string table_line(const Row& row) {
+  std::string line = fmt::format(
+      "{:<48} {:>7} {:>7} {:>7.4g} {:>8.4g} {:>5.1f}  {}\n", row.name, time_text(row.seconds),
+      time_text(row.best_seconds), row.bytes / row.best_seconds / 1e9,
+      row.flops / row.best_seconds / 1e9, row.percent_of_limit, row.limit);
+  const std::string more = more_of(row);
+  if (!more.empty()) line += fmt::format("  {}\n", more);
+  return line;
+}
+
+std::string comparison_text(const std::vector<OldRow>& old_rows, const std::vector<Row>& rows) {
+  constexpr double kNotable = 0.05;
+  std::map<std::string, double> old_seconds;
+  for (const OldRow& row : old_rows) old_seconds[row.name] = row.best_seconds;
+  std::string text = fmt::format("{:<50} {:>9} {:>9} {:>7}\n", "row", "old", "new", "new/old");
+  int64_t added = 0, slower = 0, faster = 0;
+  for (const Row& row : rows) {
+    const auto old = old_seconds.find(row.name);
+    if (old == old_seconds.end()) {
+      ++added;
+      continue;
+    }
+    const double ratio = row.best_seconds / old->second;
+    const char* mark = ratio > 1 + kNotable ? "  slower" : ratio < 1 - kNotable ? "  faster" : "";
+    slower += ratio > 1 + kNotable;
+    faster += ratio < 1 - kNotable;
+    text += fmt::format("{:<50} {:>9} {:>9} {:>7.3f}{}\n", row.name, time_text(old->second),
+                        time_text(row.best_seconds), ratio, mark);
+    old_seconds.erase(old);
+  }
+  text += fmt::format("{} slower, {} faster by more than 5 %; {} new, {} gone\n", slower, faster,
+                      added, old_seconds.size());
+  return text;
+}
+
+}  // namespace cachalot::bench
