@@ -20,7 +20,7 @@ struct BenchCommandOptions {
   bench::BenchOptions bench;
   std::string isa, phases, tokens, contexts, compare;
   int64_t layers = 0;
-  bool json = false;
+  bool json = false, processor_time = false;
 };
 
 Status read_options(BenchCommandOptions& options) {
@@ -36,6 +36,13 @@ Status read_options(BenchCommandOptions& options) {
     const Result<Isa> isa = choose_isa(options.isa);
     if (!isa) return fail(isa.error().in("--isa"));
     options.bench.isa = *isa;
+  }
+  if (options.processor_time) {
+    if (options.bench.threads != 1) {
+      return fail(
+          "--processor-time: expected --threads 1 with it, as it is the time of one thread");
+    }
+    options.bench.machine.clock = options.bench.repeat.clock = processor_seconds;
   }
   std::error_code ignored;
   if (!std::filesystem::is_directory(options.bench.model, ignored)) {
@@ -111,6 +118,10 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
   command.add_option("--threads", options.bench.threads, "CPU threads (0: one per available CPU)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  command.add_flag(
+      "--processor-time", options.processor_time,
+      "Time the processor runs the one thread, not the clock on the wall: for a machine "
+      "that others use");
   command.add_option("--isa", options.isa, "Instruction set (default: the best here)");
   command.add_flag("--json", options.json, "Write one JSON object: machine, rows, notes");
   command.add_option("--compare", options.compare,

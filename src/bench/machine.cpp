@@ -64,7 +64,7 @@ void measure_reading(ThreadTeam& team, Machine& machine, const MachineOptions& o
   const cpu::LimitKernels& kernels = cpu::limit_kernels_for(machine.isa);
   std::vector<Sink> sinks(static_cast<size_t>(team.size()));
   for (int streams : {1, 2, 4, 8}) {
-    const double seconds = best_of(3, 2 * options.seconds, [&] {
+    const double seconds = best_of(options.clock, 3, 2 * options.seconds, [&] {
       team.run([&](const TeamMember& member) {
         kernels.read(buffer.part_of(member), buffer.part_bytes(), streams,
                      &sinks[static_cast<size_t>(member.index())]);
@@ -75,7 +75,8 @@ void measure_reading(ThreadTeam& team, Machine& machine, const MachineOptions& o
   }
 }
 
-double operations_per_second(ThreadTeam& team, const cpu::PeakLoop& loop, double seconds) {
+double operations_per_second(ThreadTeam& team, const cpu::PeakLoop& loop,
+                             const MachineOptions& options) {
   std::vector<Sink> sinks(static_cast<size_t>(team.size()));
   int64_t rounds = 1 << 12;
   const auto run = [&] {
@@ -84,8 +85,8 @@ double operations_per_second(ThreadTeam& team, const cpu::PeakLoop& loop, double
     });
   };
   // Long enough that waking the team is nothing.
-  while (best_of(2, 0, run) < 2e-3) rounds *= 2;
-  const double best = best_of(5, seconds, run);
+  while (best_of(options.clock, 2, 0, run) < 2e-3) rounds *= 2;
+  const double best = best_of(options.clock, 5, options.seconds, run);
   return static_cast<double>(rounds * loop.operations * team.size()) / best;
 }
 
@@ -122,8 +123,7 @@ Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options
     if (!supports(each) || (each == Isa::generic && isa != Isa::generic)) continue;
     for (const cpu::PeakLoop& loop : cpu::limit_kernels_for(each).peaks) {
       if (!cpu::supports(loop)) continue;
-      machine.peaks.push_back(
-          {loop.path, each, operations_per_second(team, loop, options.seconds)});
+      machine.peaks.push_back({loop.path, each, operations_per_second(team, loop, options)});
     }
   }
   return machine;

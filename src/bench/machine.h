@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/cpu_info.h"
 #include "base/thread_team.h"
 
@@ -41,6 +42,7 @@ struct Machine {
 };
 
 struct MachineOptions {
+  SecondsClock clock = wall_seconds;
   double seconds = 0.15;     // per measurement
   int64_t buffer_bytes = 0;  // 0: several times the last cache
 };

@@ -36,7 +36,7 @@ class Floor {
 
 struct Row {
   std::string name;         // operation/phase/shape: experts/decode/tokens1
-  std::string shape;        // what one run of it is: "mean of 10 calls"
+  std::string shape;        // "mean of 10 calls: x [1, 256], y [1, 64]"
   double seconds = 0;       // median of the repetitions
   double best_seconds = 0;  // the fastest
   int64_t repetitions = 0;

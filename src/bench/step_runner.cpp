@@ -144,25 +144,28 @@ std::vector<Repetition> run_step(const BenchModel& model, const StepSize& size,
   meta::Queue plan;
   run(plan);
   cpu::Queue cpu_queue(team, isa, Arena(plan.arena().peak()));
-  timed::Queue<cpu::Queue> queue(cpu_queue);
+  timed::Queue<cpu::Queue> queue(cpu_queue, options.clock);
   RandomWords random(static_cast<uint64_t>(size.tokens + 7));
   std::vector<Repetition> repetitions;
-  const auto repeat = [&] {
+  const auto repeat = [&](bool with_shapes) {
     for (StepData& step : steps) step.draw(random);
-    queue.clear();
+    queue.clear(with_shapes);
     run(queue);
     queue.finish();
     Repetition repetition{.records = queue.records(), .ranges = queue.ranges()};
     for (const timed::Range& range : repetition.ranges) repetition.seconds += range.seconds;
     return repetition;
   };
-  repeat();
+  const Repetition first = repeat(true);
   const Timer timer;
   const auto enough = [&](int64_t done) {
     if (options.repetitions > 0) return done >= options.repetitions;
     return done >= kMostRepetitions || (done >= 2 && timer.seconds() >= options.seconds);
   };
-  while (!enough(std::ssize(repetitions))) repetitions.push_back(repeat());
+  while (!enough(std::ssize(repetitions))) repetitions.push_back(repeat(false));
+  for (size_t i = 0; i < first.records.size(); ++i) {
+    repetitions[0].records[i].shapes = first.records[i].shapes;
+  }
   return repetitions;
 }
 

@@ -26,6 +26,7 @@ struct Repetition {
 };
 
 struct RepeatOptions {
+  SecondsClock clock = wall_seconds;
   double seconds = 0.5;     // time to spend on a step, more if it takes longer
   int64_t repetitions = 0;  // exactly so many; 0: by time, at least two
 };
@@ -37,8 +38,9 @@ int64_t shortcut_tail(const StepSize& size, const ModelConfig& config);
 // What the step can cost at most, from shapes alone: nothing runs.
 Cost planned_cost(const BenchModel& model, const StepSize& size);
 
-// Every repetition has other tokens, so that they are routed to other experts; one more runs first
-// and is not counted. The caches hold at least the step's sequences and positions.
+// The first repetition has shapes. Every repetition has other tokens, so that they are routed to
+// other experts; one more runs first and is not counted. The caches hold at least the step's
+// sequences and positions.
 std::vector<Repetition> run_step(const BenchModel& model, const StepSize& size,
                                  const SyntheticCaches& caches, ThreadTeam& team, Isa isa,
                                  const RepeatOptions& options);

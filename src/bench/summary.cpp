@@ -141,7 +141,7 @@ void Summary::add_operations(const StepSize& size, const std::vector<Repetition>
   std::vector<std::string> order;
   std::map<std::string, std::vector<Sample>> samples;
   std::map<std::string, int64_t> counts;
-  std::map<std::string, std::string_view> operations;
+  std::map<std::string, const timed::Record*> first_calls;
   for (size_t i = 0; i < repetitions.size(); ++i) {
     for (const timed::Record& record : repetitions[i].records) {
       const std::string name = name_of(record);
@@ -150,17 +150,20 @@ void Summary::add_operations(const StepSize& size, const std::vector<Repetition>
       if (list.size() <= i) list.emplace_back(machine_);
       list[i].add(record);
       list[i].seconds += record.seconds;
-      operations[name] = record.operation;
-      if (i == 0) ++counts[name];
+      if (i > 0) continue;
+      ++counts[name];
+      first_calls.emplace(name, &record);
     }
   }
   for (const std::string& name : order) {
     if (only_new && operations_there_.contains(name)) continue;
     if (whole) operations_there_.insert(name);
-    const std::string full = name + "/" + size.text(depends_on_context(operations[name]));
+    const std::string full =
+        name + "/" + size.text(depends_on_context(first_calls[name]->operation));
     if (!rows_there_.insert(full).second) continue;
     for (Sample& sample : samples[name]) sample.divide_by(counts[name]);
-    rows.push_back(row_of(full, times(counts[name], "call"), samples[name]));
+    rows.push_back(row_of(full, times(counts[name], "call") + ": " + first_calls[name]->shapes,
+                          samples[name]));
   }
 }
 

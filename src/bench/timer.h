@@ -2,28 +2,30 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/clock.h"
 
 namespace cachalot::bench {
 
 class Timer {
  public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  explicit Timer(SecondsClock clock = wall_seconds) : clock_(clock), start_(clock()) {}
+
+  double seconds() const { return clock_() - start_; }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  SecondsClock clock_;
+  double start_;
 };
 
 // The least seconds of at least `rounds` runs that take at least `seconds` in all: others on the
 // machine only ever make a run slower.
 template <class Work>
-double best_of(int rounds, double seconds, Work&& work) {
+double best_of(SecondsClock clock, int rounds, double seconds, Work&& work) {
   const Timer all;
   double best = 1e9;
   for (int round = 0; round < rounds || all.seconds() < seconds; ++round) {
-    const Timer one;
+    const Timer one(clock);
     work();
     best = std::min(best, one.seconds());
   }

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "ops/queue.h"
 
@@ -28,6 +30,17 @@ struct Cost {
   }
   bool operator==(const Cost&) const = default;
 };
+
+// "x [5, 512], y [5, 64]": the fields that are present.
+template <class Args>
+std::string shapes_of(const Args& args) {
+  std::string shapes;
+  args.fields([&](std::string_view field, const auto& view, Role) {
+    if (view.absent()) return;
+    shapes += (shapes.empty() ? "" : ", ") + std::string(field) + " " + view.shape.text();
+  });
+  return shapes;
+}
 
 #define CACHALOT_DECLARE_COST(function, Args) Cost cost_of(const Args& args);
 CACHALOT_FOR_EACH_OPERATION(CACHALOT_DECLARE_COST)

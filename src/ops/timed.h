@@ -2,11 +2,11 @@
 // computed. A queue that only starts operations is not timed by this.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "ops/queue.h"
 #include "ops/run_cost.h"
 
@@ -19,6 +19,7 @@ struct Record {
   size_t range = 0;              // the range it lies in, an index
   double seconds = 0;
   Cost cost;
+  std::string shapes;  // "x [5, 512], y [5, 64]", where asked for
 };
 
 // From one label to the next.
@@ -62,7 +63,7 @@ template <class Q>
 class Queue {
  public:
   // `inner` must outlive this.
-  explicit Queue(Q& inner) : inner_(inner) {}
+  explicit Queue(Q& inner, SecondsClock clock = wall_seconds) : inner_(inner), clock_(clock) {}
 
   Arena& arena() { return inner_.arena(); }
   void label(std::string_view name) {
@@ -77,7 +78,9 @@ class Queue {
     if (!ranges_.empty()) ranges_.back().seconds = now - mark_;
     mark_ = now;
   }
-  void clear() {
+  // with_shapes: note the arguments' shapes too, which takes longer.
+  void clear(bool with_shapes = false) {
+    with_shapes_ = with_shapes;
     records_.clear();
     ranges_.clear();
     mark_ = seconds();
@@ -96,22 +99,19 @@ class Queue {
                   .range = ranges_.empty() ? 0 : ranges_.size() - 1,
                   .seconds = end - start,
                   .cost = run_cost_of(args)};
+    if (with_shapes_) record.shapes = shapes_of(args);
     if constexpr (requires { address_of(args.weight); }) record.weight = address_of(args.weight);
     records_.push_back(std::move(record));
     aside_ += seconds() - end;
   }
 
  private:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() -
-           aside_;
-  }
-
-  using Clock = std::chrono::steady_clock;
+  double seconds() const { return clock_() - aside_; }
 
   Q& inner_;
-  Clock::time_point start_ = Clock::now();
+  SecondsClock clock_;
   double aside_ = 0, mark_ = 0;  // time spent noting; where the last range begins
+  bool with_shapes_ = false;
   std::vector<Record> records_;
   std::vector<Range> ranges_;
 };

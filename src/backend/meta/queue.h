@@ -32,12 +32,7 @@ class Queue {
   template <class Args>
   void record(std::string_view name, const Args& args) {
     check_shapes(args);
-    std::string shapes;
-    args.fields([&](std::string_view field, const auto& view, Role) {
-      if (view.absent()) return;
-      shapes += (shapes.empty() ? "" : ", ") + std::string(field) + " " + view.shape.text();
-    });
-    records_.push_back({name, label_, cost_of(args), std::move(shapes)});
+    records_.push_back({name, label_, cost_of(args), shapes_of(args)});
     total_ += records_.back().cost;
   }
 
