@@ -44,7 +44,7 @@ void linear(Queue& queue, const LinearArgs& args) {
   queue.run(tokens * weight.rows * weight.columns, [&](const TeamMember& member) {
     rows.each([&](int64_t t) {
       if (weight.format == PackedWeight::Format::fp8) {
-        kernels.quantize(args.x.row(t), weight.columns, prepared.row(t));
+        kernels.quantize(args.x.row(t), weight.columns, weight.format, prepared.row(t));
       } else {
         kernels.keep(args.x.row(t), weight.columns, weight.format, prepared.row(t));
       }

@@ -98,12 +98,41 @@ TEST(CpuLinear, KeepsEveryScale) {
   }
 }
 
+// A weight row of one code each, an activation of one 1 each: every product by itself.
+TEST(CpuLinear, DecodesEveryFp8CodeInEveryColumn) {
+  for (Isa isa : isas()) {
+    ThreadTeam team(1);
+    Queue queue(team, isa, Arena(64));
+    const int64_t rows = 256, columns = 64;
+    Random random(8);
+    TestWeight w = fp8_weight(random, rows, columns, {0x1p-4f});
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      w.bytes[i + 1] = static_cast<uint8_t>((i / columns & 0x7F) == 0x7F ? 0 : i / columns);
+    }
+    std::vector<bf16> x(columns * columns, to_bf16(0));
+    for (int64_t k = 0; k < columns; ++k) x[k * columns + k] = to_bf16(1);
+    for (int64_t tokens : {int64_t{1}, columns}) {
+      for (int64_t first = 0; first < columns; first += tokens) {
+        const std::vector<float> y = run_f32(
+            queue, {x.begin() + first * columns, x.begin() + (first + tokens) * columns}, w);
+        for (int64_t i = 0; i < tokens * rows; ++i) {
+          ASSERT_EQ(y[i], e4m3_to_float(w.bytes[i % rows * columns + 1]) * 0x1p-4f)
+              << name_of(isa) << " code " << i % rows << " column " << first + i / rows;
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuLinear, ARowIsTheSameAloneAndInCompany) {
   for (Isa isa : isas()) {
     Random random(4);
     const int64_t columns = 544;
-    for (const TestWeight& w :
-         {fp8_weight(random, 83, columns), bf16_weight(random, 83, columns)}) {
+    // Scales that are powers of two are multiplied in another place than those that are not.
+    for (const TestWeight& w : {fp8_weight(random, 83, columns),
+                                fp8_weight(random, 83, columns, {0x1p-9f, 0x1p-3f, 1.0f}),
+                                fp8_weight(random, 83, columns, {0x1p-9f, 0x1p3f, 0.3f}),
+                                bf16_weight(random, 83, columns)}) {
       const std::vector<bf16> x = random.values(400 * columns, 2.0f);
       ThreadTeam one(1);
       Queue alone(one, isa, Arena(64));

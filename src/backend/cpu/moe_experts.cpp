@@ -31,7 +31,7 @@ struct Buffers {
   float* weight_of;          // [rows]
   int32_t* rows_of;          // [tokens, k] a token's pairs, experts ascending
   int32_t* filled;           // [tokens]
-  std::byte* x;              // [tokens] prepared
+  std::byte* x;              // [tokens] prepared for the experts, then for the shared one
   const void** x_rows;       // [rows] a pair's prepared token
   std::byte* hidden;         // [rows] prepared
   const void** hidden_rows;  // [rows]
@@ -52,7 +52,7 @@ Buffers reserve(Queue& queue, int64_t tokens, int64_t k, int64_t experts, int64_
   const size_t weight_of = layout.add(b.rows, sizeof(float));
   const size_t rows_of = layout.add(tokens * k, sizeof(int32_t));
   const size_t filled = layout.add(tokens, sizeof(int32_t));
-  const size_t x = layout.add(tokens, static_cast<size_t>(b.x_stride));
+  const size_t x = layout.add(2 * tokens, static_cast<size_t>(b.x_stride));
   const size_t x_rows = layout.add(b.rows, sizeof(void*));
   const size_t hidden = layout.add(b.rows, static_cast<size_t>(b.hidden_stride));
   const size_t hidden_rows = layout.add(b.rows, sizeof(void*));
@@ -102,7 +102,8 @@ void sort_pairs(const MoeExpertsArgs& args, const Buffers& b) {
     b.weight_of[tokens * k + t] = 1.0f;
   }
   for (int64_t row = 0; row < b.rows; ++row) {
-    b.x_rows[row] = b.x + b.token_of[row] * b.x_stride;
+    const int64_t prepared = b.token_of[row] + (row < tokens * k ? 0 : tokens);
+    b.x_rows[row] = b.x + prepared * b.x_stride;
     b.hidden_rows[row] = b.hidden + row * b.hidden_stride;
   }
 }
@@ -156,8 +157,11 @@ class Step {
         outputs(groups_ * blocks, threads), sums(tokens_, threads);
     queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
       std::byte* scratch = queue_.scratch().of_thread(member.index());
-      prepare.each(
-          [&](int64_t t) { kernels_.quantize(args_.x.row(t), dim_, b_.x + t * b_.x_stride); });
+      prepare.each([&](int64_t t) {
+        const bf16* x = args_.x.row(t);
+        kernels_.quantize(x, dim_, PackedWeight::Format::fp4, b_.x + t * b_.x_stride);
+        kernels_.quantize(x, dim_, PackedWeight::Format::fp8, b_.x + (tokens_ + t) * b_.x_stride);
+      });
       member.barrier();
       hidden.each([&](int64_t i) {
         hidden_piece(b_.groups[i / hidden_blocks], i % hidden_blocks * kHiddenBlock, scratch);
@@ -199,7 +203,7 @@ class Step {
         kernels_.gated(own->gate + i * kHiddenBlock, own->up + i * kHiddenBlock, kHiddenBlock,
                        args_.limit, b_.weight_of[first + i], own->hidden);
         kernels_.quantize(
-            own->hidden, kHiddenBlock,
+            own->hidden, kHiddenBlock, group.w2.format,
             b_.hidden + (first + i) * b_.hidden_stride + row * kernels_.activation_size);
       }
     }

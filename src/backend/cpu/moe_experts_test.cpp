@@ -172,36 +172,67 @@ TEST(CpuMoeExperts, ClampsGateFromAboveAndUpOnBothSides) {
   }
 }
 
+// Products of the kernels themselves: rows 16 .. 31 of an FP4 weight of 32 rows and 32 columns.
+std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<uint8_t>& codes,
+                                const std::vector<uint8_t>& scales, const std::vector<bf16>& x,
+                                int64_t tokens) {
+  std::vector<uint8_t> scratch(static_cast<size_t>(kernels.scratch_bytes) + 64);
+  void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+  std::vector<float> prepared(64), y(16 * tokens);
+  kernels.quantize(x.data(), 32, PackedWeight::Format::fp4, prepared.data());
+  const std::vector<const void*> rows(tokens, prepared.data());
+  kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,
+                               .rows = 32,
+                               .columns = 32,
+                               .data = codes.data(),
+                               .row_scales = scales.data()},
+                    .first_row = 16,
+                    .last_row = 32,
+                    .x = rows.data(),
+                    .tokens = tokens,
+                    .y_f32 = y.data(),
+                    .y_stride = 16,
+                    .y_first_row = 16},
+                   aligned);
+  return y;
+}
+
 // Field fault "block scales", experts: all E8M0 codes a checkpoint may hold.
 TEST(CpuMoeExperts, Fp4ScalesAreNotFlushed) {
   for (Isa isa : isas()) {
-    const MatmulKernels& kernels = matmul_kernels_for(isa);
-    std::vector<uint8_t> scratch(static_cast<size_t>(kernels.scratch_bytes) + 64);
-    void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
-    for (int code : {0, 1, 120, 127, 128, 254}) {
+    std::vector<bf16> x(32, to_bf16(0));
+    x[21] = to_bf16(1);
+    for (int code = 0; code < 255; ++code) {
       const std::vector<uint8_t> codes(32 * 16, 0x22);  // 1, 1
       const std::vector<uint8_t> scales(32, static_cast<uint8_t>(code));
-      std::vector<bf16> x(32, to_bf16(0));
-      x[21] = to_bf16(1);
-      std::vector<float> prepared(64), y(16 * 40);
-      kernels.quantize(x.data(), 32, prepared.data());
       for (int64_t tokens : {1, 40}) {
-        const std::vector<const void*> rows(tokens, prepared.data());
-        kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,
-                                     .rows = 32,
-                                     .columns = 32,
-                                     .data = codes.data(),
-                                     .row_scales = scales.data()},
-                          .first_row = 16,
-                          .last_row = 32,
-                          .x = rows.data(),
-                          .tokens = tokens,
-                          .y_f32 = y.data(),
-                          .y_stride = 16,
-                          .y_first_row = 16},
-                         aligned);
-        for (int64_t i = 0; i < tokens * 16; ++i) {
-          ASSERT_EQ(y[i], e8m0_to_float(static_cast<uint8_t>(code))) << "scale code " << code;
+        for (float y : multiply_fp4(matmul_kernels_for(isa), codes, scales, x, tokens)) {
+          ASSERT_EQ(y, e8m0_to_float(static_cast<uint8_t>(code))) << "scale code " << code;
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuMoeExperts, DecodesEveryFp4CodeInEveryColumn) {
+  for (Isa isa : isas()) {
+    std::vector<uint8_t> codes(32 * 16);
+    for (int64_t r = 0; r < 32; ++r) {
+      for (int64_t i = 0; i < 16; ++i) {
+        codes[r * 16 + i] = static_cast<uint8_t>((r + 2 * i) % 16 | (r + 2 * i + 1) % 16 << 4);
+      }
+    }
+    const std::vector<uint8_t> scales(32, 125);
+    for (int64_t column = 0; column < 32; ++column) {
+      std::vector<bf16> x(32, to_bf16(0));
+      x[column] = to_bf16(1);
+      for (int64_t tokens : {1, 40}) {
+        const std::vector<float> y =
+            multiply_fp4(matmul_kernels_for(isa), codes, scales, x, tokens);
+        for (int64_t i = 0; i < 16 * tokens; ++i) {
+          const uint8_t code = static_cast<uint8_t>((16 + i % 16 + column) % 16);
+          ASSERT_EQ(y[i], e2m1_to_float(code) * 0.25f)
+              << name_of(isa) << " code " << int{code} << " column " << column;
         }
       }
     }

@@ -1,12 +1,14 @@
 // The matrix kernels' code, included once per instruction set (matmul_kernels.h says what they do
-// and in which order they add).
+// and in which order they add; matmul_rows.inc.h decodes).
 //
 // Few tokens: kTileRows weight rows are decoded in registers as they stream by, once for all
 // tokens. Many tokens: kOutputBlock rows x kPanelColumns columns are decoded into an L1-sized panel
 // that all tokens of a block of kTokenBlock then use; accumulators wait in scratch between panels.
+// Both fetch the rows that come next while they compute: a processor's own prefetching stops at
+// the page borders of every row.
 #pragma once
 
-#include "backend/cpu/kernels/matmul_common.inc.h"
+#include "backend/cpu/kernels/matmul_rows.inc.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -15,75 +17,62 @@ namespace {
 // (AVX2) registers; a generic vector takes two of 16.
 #if defined(__AVX512F__)
 constexpr int kTileRows = 4, kTileTokens = 6;
+constexpr int64_t kPanelColumns = 512;
 #elif defined(__AVX2__)
 constexpr int kTileRows = 4, kTileTokens = 3;
+constexpr int64_t kPanelColumns = 256;
 #else
 constexpr int kTileRows = 2, kTileTokens = 2;
-#endif
 constexpr int64_t kPanelColumns = 256;
+#endif
 constexpr int64_t kTokenBlock = 192;
 static_assert(kOutputBlock % kTileRows == 0 && kTokenBlock % kTileTokens == 0);
 static_assert(kPanelColumns % kBlock == 0);
 
+// Scratch: decoded weights, scaled activations of a tile, sums in waiting.
 constexpr int64_t kPanelFloats = kOutputBlock * kPanelColumns;
+constexpr int64_t kInputFloats = kTileTokens * kPanelColumns;
 constexpr int64_t kSumFloats = kOutputBlock * kTokenBlock * kLanes;
 
-// ------------------------------------------------------------------------------------ weight rows
-
-// One row of a weight: block(b) gives columns 32 b .. 32 b + 31, scaled, times kDecodeFactor for
-// FP8 and FP4. The product with a scale is exact when that is a power of two.
-struct Bf16Row {
-  const uint8_t* values;
-
-  Bf16Row(const PackedWeight& w, int64_t row) : values(w.data + row * w.row_bytes()) {}
-  CACHALOT_INLINE_MEMBER Block block(int64_t b) const {
-    Block out;
-#pragma GCC unroll 4
-    for (int i = 0; i < kBlockVectors; ++i) {
-      out.v[i] = load_bf16(values + (b * kBlock + i * kLanes) * 2);
-    }
-    return out;
-  }
-};
-
-CACHALOT_INLINE Block scaled(Block block, float scale) {
-  const F32 s = splat(scale);
-#pragma GCC unroll 4
-  for (int i = 0; i < kBlockVectors; ++i) block.v[i] *= s;
-  return block;
+// Scales of the 32-column tiles that `row` lies in.
+template <class Row>
+CACHALOT_INLINE const float* input_scales(const PackedWeight& w, int64_t row) {
+  return Row::kScalesInput ? w.tile_scales + row / 32 * (w.columns / 32) : nullptr;
 }
 
-struct Fp8Row {
-  const uint8_t* codes;
-  const float* scales;
-
-  Fp8Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()), scales(w.tile_scales + row / 32 * (w.columns / 32)) {}
-  CACHALOT_INLINE_MEMBER Block block(int64_t b) const {
-    return scaled(load_e4m3_block(codes + b * kBlock), scales[b]);
-  }
-};
-
-struct Fp4Row {
-  const uint8_t* codes;
-  const uint8_t* scales;
-
-  Fp4Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()), scales(w.row_scales + row * (w.columns / 32)) {}
-  CACHALOT_INLINE_MEMBER Block block(int64_t b) const {
-    return scaled(load_e2m1_block(codes + b * (kBlock / 2)), e8m0_value(scales[b]));
-  }
-};
+// Fetches block b of the row `rows` below, once for every cache line.
+template <class Row>
+CACHALOT_INLINE void fetch_below(const Row& row, const PackedWeight& w, int64_t b, int64_t rows) {
+  if (b % (64 / Row::kBytes) == 0) __builtin_prefetch(row.at(b) + rows * w.row_bytes());
+}
 
 // ------------------------------------------------------------------------------------ few tokens
 
+// Activations of one block: tokens' vectors, scaled where the weight leaves that to them.
 template <class Row, int kTokens>
-void multiply_few(const Product& p, int64_t token) {
+struct Input {
+  F32 v[kTokens][kBlockVectors];
+
+  CACHALOT_INLINE_MEMBER Input(const float* const* x, const float* scales, int64_t b) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kBlockVectors; ++i) {
+        v[t][i] = load(x[t] + b * kBlock + i * kLanes);
+        if constexpr (Row::kScalesInput) v[t][i] *= splat(scales[b]);
+      }
+    }
+  }
+};
+
+template <class Row, int kTokens>
+void multiply_few(const Product& p) {
   const float* x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const float*>(p.x[token + t]);
+  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const float*>(p.x[t]);
+  const float* scales = input_scales<Row>(p.weight, p.first_row);
   const int64_t blocks = p.weight.columns / kBlock;
   for (int64_t first = p.first_row; first < p.last_row; first += kTileRows) {
-    Row rows[kTileRows] = {
+    const Row rows[kTileRows] = {
       Row(p.weight, first),
       Row(p.weight, clamped(first + 1, p.last_row)),
 #if defined(__AVX2__)
@@ -98,40 +87,77 @@ void multiply_few(const Product& p, int64_t token) {
       for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
     }
     for (int64_t b = 0; b < blocks; ++b) {
-      // Two rows at a time: their additions do not wait for one another.
-#pragma GCC unroll 2
-      for (int r = 0; r < kTileRows; r += 2) {
-        const Block w[2] = {rows[r].block(b), rows[r + 1].block(b)};
+      const Input<Row, kTokens> input(x, scales, b);
+#pragma GCC unroll 4
+      for (int r = 0; r < kTileRows; ++r) {
+        fetch_below(rows[r], p.weight, b, kTileRows);
+        const Block w = rows[r].block(b);
 #pragma GCC unroll 4
         for (int i = 0; i < kBlockVectors; ++i) {
 #pragma GCC unroll 8
-          for (int t = 0; t < kTokens; ++t) {
-            const F32 v = load(x[t] + b * kBlock + i * kLanes);
-            sums[r][t] = fma(w[0].v[i], v, sums[r][t]);
-            sums[r + 1][t] = fma(w[1].v[i], v, sums[r + 1][t]);
-          }
+          for (int t = 0; t < kTokens; ++t) sums[r][t] = fma(w.v[i], input.v[t][i], sums[r][t]);
         }
       }
     }
     for (int r = 0; r < kTileRows && first + r < p.last_row; ++r) {
-      for (int t = 0; t < kTokens; ++t) put(p, token + t, first + r, sum(sums[r][t]));
+      for (int t = 0; t < kTokens; ++t) {
+        put(p, t, first + r, sum(sums[r][t]) * Row::kOutputFactor);
+      }
     }
   }
 }
 
 // ----------------------------------------------------------------------------------- many tokens
 
-// panel[row][column] for columns first .. first + count - 1 of the product's rows.
+// Whether a product with any of these scales is exact: then it is the same whether the weight or
+// the activation is multiplied first, and the panel takes it. Larger ones could overflow an
+// activation.
+CACHALOT_INLINE bool exact_in_panel(const float* scales, int64_t count) {
+  bool exact = true;
+  for (int64_t b = 0; b < count; ++b) {
+    const bool power_of_two = (float_to_bits(scales[b]) & 0x7FFFFFu) == 0;
+    exact &= power_of_two && scales[b] >= 0x1p-64f && scales[b] <= 1.0f;
+  }
+  return exact;
+}
+
+// panel[row][column] for columns first .. first + count - 1 of the product's rows, in the format's
+// order, times `scales` where given. Fetches what the next panel decodes.
 template <class Row>
-void decode_panel(const Product& p, int64_t first, int64_t count, float* panel) {
+void decode_panel(const Product& p, int64_t first, int64_t count, const float* scales,
+                  float* panel) {
+  const int64_t first_block = first / kBlock, blocks = count / kBlock;
+  const int64_t ahead = first + count < p.weight.columns
+                            ? blocks * Row::kBytes
+                            : kOutputBlock * p.weight.row_bytes() - first_block * Row::kBytes;
   for (int64_t r = 0; r < kOutputBlock; ++r) {
     const Row row(p.weight, clamped(p.first_row + r, p.last_row));
     float* out = panel + r * kPanelColumns;
-    for (int64_t b = 0; b < count / kBlock; ++b) {
-      const Block w = row.block(first / kBlock + b);
+    for (int64_t b = 0; b < blocks; ++b) {
+      if (b % (64 / Row::kBytes) == 0) __builtin_prefetch(row.at(first_block + b) + ahead, 0, 2);
+      const Block w = row.block(first_block + b);
+      const F32 scale = splat(Row::kScalesInput && scales ? scales[b] : 1.0f);
 #pragma GCC unroll 4
-      for (int i = 0; i < kBlockVectors; ++i) store(out + b * kBlock + i * kLanes, w.v[i]);
+      for (int i = 0; i < kBlockVectors; ++i) {
+        store(out + b * kBlock + i * kLanes, Row::kScalesInput ? w.v[i] * scale : w.v[i]);
+      }
     }
+  }
+}
+
+// out[token][column] = x[token][column] * its tile's scale.
+template <int kTokens>
+void scale_input(const float** x, const float* scales, int64_t count, float* out) {
+  for (int t = 0; t < kTokens; ++t) {
+    for (int64_t b = 0; b < count / kBlock; ++b) {
+      const F32 scale = splat(scales[b]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kBlockVectors; ++i) {
+        const int64_t k = b * kBlock + i * kLanes;
+        store(out + t * kPanelColumns + k, load(x[t] + k) * scale);
+      }
+    }
+    x[t] = out + t * kPanelColumns;
   }
 }
 
@@ -162,67 +188,94 @@ void multiply_tile(const float* panel, const float* const* x, int64_t count, flo
   }
 }
 
+// `scales`: what the panel has not taken.
 template <int kTokens>
 void multiply_rows(const Product& p, int64_t token, int64_t column, int64_t count,
-                   const float* panel, float* sums) {
+                   const float* scales, const float* panel, float* input, float* sums) {
   const float* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const float*>(p.x[token + t]) + column;
+  if (scales) scale_input<kTokens>(x, scales, count, input);
   for (int64_t r = 0; r < p.last_row - p.first_row; r += kTileRows) {
     multiply_tile<kTokens>(panel + r * kPanelColumns, x, count, sums + r * kLanes);
   }
 }
 
 template <class Row>
-void multiply_many(const Product& p, int64_t first, int64_t tokens, float* panel, float* sums) {
+void multiply_many(const Product& p, int64_t first, int64_t tokens, float* scratch) {
+  float* panel = scratch;
+  float* input = panel + kPanelFloats;
+  float* sums = input + kInputFloats;
+  const float* tile_scales = input_scales<Row>(p.weight, p.first_row);
   __builtin_memset(sums, 0, static_cast<size_t>(tokens * kOutputBlock * kLanes) * sizeof(float));
   for (int64_t column = 0; column < p.weight.columns; column += kPanelColumns) {
     const int64_t left = p.weight.columns - column;
     const int64_t count = left < kPanelColumns ? left : kPanelColumns;
-    decode_panel<Row>(p, column, count, panel);
+    const float* scales = Row::kScalesInput ? tile_scales + column / kBlock : nullptr;
+    const bool exact = Row::kScalesInput && exact_in_panel(scales, count / kBlock);
+    decode_panel<Row>(p, column, count, exact ? scales : nullptr, panel);
     for (int64_t t = 0; t < tokens; t += kTileTokens) {
       const int64_t now = tokens - t < kTileTokens ? tokens - t : kTileTokens;
       with_tokens<kTileTokens>(now, [&]<int kTokens>() {
-        multiply_rows<kTokens>(p, first + t, column, count, panel,
+        multiply_rows<kTokens>(p, first + t, column, count, exact ? nullptr : scales, panel, input,
                                sums + t * kOutputBlock * kLanes);
       });
     }
   }
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t row = p.first_row; row < p.last_row; ++row) {
-      put(p, first + t, row, sum(load(sums + (t * kOutputBlock + row - p.first_row) * kLanes)));
+      const F32 total = load(sums + (t * kOutputBlock + row - p.first_row) * kLanes);
+      put(p, first + t, row, sum(total) * Row::kOutputFactor);
     }
   }
 }
 
 template <class Row>
-void multiply_with(const Product& p, float* panel, float* sums) {
+void multiply_with(const Product& p, float* scratch) {
   if (p.tokens <= kTileTokens) {
-    with_tokens<kTileTokens>(p.tokens, [&]<int kTokens>() { multiply_few<Row, kTokens>(p, 0); });
+    with_tokens<kTileTokens>(p.tokens, [&]<int kTokens>() { multiply_few<Row, kTokens>(p); });
     return;
   }
   for (int64_t t = 0; t < p.tokens; t += kTokenBlock) {
     const int64_t tokens = p.tokens - t < kTokenBlock ? p.tokens - t : kTokenBlock;
-    multiply_many<Row>(p, t, tokens, panel, sums);
+    multiply_many<Row>(p, t, tokens, scratch);
+  }
+}
+
+// The rows of one part share a scale tile.
+void multiply_fp8(const Product& p, float* scratch) {
+  for (Product part = p; part.first_row < p.last_row; part.first_row = part.last_row) {
+    const int64_t tile_end = (part.first_row / 32 + 1) * 32;
+    part.last_row = tile_end < p.last_row ? tile_end : p.last_row;
+    multiply_with<Fp8Row>(part, scratch);
   }
 }
 
 void multiply(const Product& product, void* scratch) {
-  float* panel = static_cast<float*>(scratch);
-  float* sums = panel + kPanelFloats;
+  auto* floats = static_cast<float*>(scratch);
   switch (product.weight.format) {
     case Format::bf16:
-      return multiply_with<Bf16Row>(product, panel, sums);
+      return multiply_with<Bf16Row>(product, floats);
     case Format::fp8:
-      return multiply_with<Fp8Row>(product, panel, sums);
+      return multiply_fp8(product, floats);
     case Format::fp4:
-      return multiply_with<Fp4Row>(product, panel, sums);
+      return multiply_with<Fp4Row>(product, floats);
   }
 }
 
 // ------------------------------------------------------------------------------------ activations
 
-void quantize(const bf16* x, int64_t columns, void* prepared) {
+const Order& order_of(Format format) {
+  static constexpr Order kNatural = natural_order();
+  return format == Format::fp4 ? kFp4Order : format == Format::fp8 ? kFp8Order : kNatural;
+}
+
+CACHALOT_INLINE void store_in_order(const float* values, const Order& order, float* out) {
+  for (int i = 0; i < kBlock; ++i) out[i] = values[order.column[i]];
+}
+
+void quantize(const bf16* x, int64_t columns, Format format, void* prepared) {
   float* out = static_cast<float*>(prepared);
+  const Order& order = order_of(format);
   for (int64_t k = 0; k < columns; k += kBlock) {
     F32 v[kBlockVectors];
     F32 largest = splat(0.0f);
@@ -231,27 +284,32 @@ void quantize(const bf16* x, int64_t columns, void* prepared) {
       largest = max(abs(v[i]), largest);
     }
     const uint8_t code = fp8_scale_code_of(max_of(largest));
-    // Dividing by a power of two is multiplying by its inverse, exact in both directions. The
-    // product carries the inverse of kDecodeFactor.
+    // Dividing by a power of two is multiplying by its inverse, exact in both directions.
     const F32 inverse = splat(bits_to_float(uint32_t{254u - code} << 23));
     const F32 scale = splat(bits_to_float(uint32_t{code} << 23));
+    float values[kBlock];
     for (int i = 0; i < kBlockVectors; ++i) {
-      store(out + k + i * kLanes, round_e4m3(v[i] * inverse) * scale * (1 / kDecodeFactor));
+      store(values + i * kLanes, round_e4m3(v[i] * inverse) * scale);
     }
+    store_in_order(values, order, out + k);
   }
 }
 
 void keep(const bf16* x, int64_t columns, Format format, void* prepared) {
   float* out = static_cast<float*>(prepared);
-  const F32 factor = splat(format == Format::bf16 ? 1.0f : 1 / kDecodeFactor);
-  for (int64_t k = 0; k < columns; k += kLanes) store(out + k, load_bf16(x + k) * factor);
+  const Order& order = order_of(format);
+  for (int64_t k = 0; k < columns; k += kBlock) {
+    float values[kBlock];
+    for (int i = 0; i < kBlock; i += kLanes) store(values + i, load_bf16(x + k + i));
+    store_in_order(values, order, out + k);
+  }
 }
 
 constexpr MatmulKernels kTable = {
     .activation_size = sizeof(float),
     .quantize = quantize,
     .keep = keep,
-    .scratch_bytes = (kPanelFloats + kSumFloats) * 4,
+    .scratch_bytes = (kPanelFloats + kInputFloats + kSumFloats) * 4,
     .multiply = multiply,
     .gated = gated,
     .sum_experts = sum_experts,

@@ -239,7 +239,7 @@ void multiply(const Product& product, void* scratch) {
 }
 
 // A quantized value has four significant bits: it is stored as it is.
-void quantize(const bf16* x, int64_t columns, void* prepared) {
+void quantize(const bf16* x, int64_t columns, Format, void* prepared) {
   auto* out = static_cast<uint16_t*>(prepared);
   for (int64_t k = 0; k < columns; k += kBlock) {
     F32 v[kBlockVectors];

@@ -1,10 +1,10 @@
 // The matrix kernels: y = x . weight^T for weights read packed, compiled once per instruction set.
 //
-// One order of additions for every number of tokens, per instruction set: lane k mod lanes of one
-// accumulator per output takes fma(w * scale, x, acc) for ascending k, then a fixed horizontal sum
-// (matmul.inc.h; with the BF16 dot product: matmul_bf16_dot.inc.h). Only the outputs are divided
-// (among threads, in blocks of kOutputBlock), so results depend neither on the number of threads
-// nor on which tokens are computed together.
+// One order of additions for every number of tokens, per instruction set and weight format: a lane
+// of one accumulator per output takes its columns of every block of 32 by fma, blocks ascending,
+// then a fixed horizontal sum (matmul.inc.h, matmul_rows.inc.h; with the BF16 dot product:
+// matmul_bf16_dot.inc.h). Only the outputs are divided (among threads, in blocks of kOutputBlock),
+// so results depend neither on the number of threads nor on which tokens are computed together.
 #pragma once
 
 #include <cstddef>
@@ -54,9 +54,9 @@ struct Product {
 struct MatmulKernels {
   // Prepared activations, what multiply() reads: values of this many bytes.
   int64_t activation_size;
-  // Quantized to E4M3 with a power of two per 32 (spec: model, 2.2), for fp8 and fp4 weights.
+  // Quantized to E4M3 with a power of two per 32 (spec: model, 2.2), for an fp8 or fp4 weight.
   // Groups are independent: a row may be prepared in pieces of a multiple of 32.
-  void (*quantize)(const bf16* x, int64_t columns, void* prepared);
+  void (*quantize)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
   // As they are, for a weight of that format.
   void (*keep)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
 

@@ -190,26 +190,6 @@ CACHALOT_INLINE F32 load_e4m3(const uint8_t* p) {
 #endif
 }
 
-CACHALOT_INLINE Block load_e4m3_block(const uint8_t* p) {
-  Block block;
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  // As load_e4m3, sixteen codes at a time.
-  const __m256i keep = _mm256_set1_epi16(static_cast<int16_t>(0xBFFF));
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const __m256i words =
-        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
-    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(words, 7), keep);
-    block.v[2 * i] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-    block.v[2 * i + 1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-  }
-#else
-#pragma GCC unroll 4
-  for (int i = 0; i < kBlockVectors; ++i) block.v[i] = load_e4m3(p + i * kLanes);
-#endif
-  return block;
-}
-
 // 16 bytes, two E2M1 codes each, the low nibble first.
 CACHALOT_INLINE Block load_e2m1_block(const uint8_t* p) {
   Block block;
