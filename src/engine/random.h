@@ -2,7 +2,7 @@
 // for a request does not depend on what else is running, on restarts or on the order of requests.
 //
 // Philox-4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1,
-// 2, 3", SC 2011): key = seed, counter = (position low, position high, choice, 0).
+// 2, 3", SC 2011): key = seed, counter = (position low, position high, choice, use).
 #pragma once
 
 #include <array>
@@ -30,12 +30,21 @@ constexpr PhiloxBlock philox_4x32(PhiloxBlock counter, uint32_t key_low, uint32_
   return counter;
 }
 
+// What a number is for; those of different uses are independent.
+enum class RandomUse : uint32_t {
+  token,   // the token that is emitted
+  draft,   // the draft for its place
+  accept,  // whether the draft is taken over
+};
+
 // Uniform in [0, 1), a multiple of 2^-53. `choice` counts the answers to one prompt, `position` is
 // the place of the drawn token in its sequence (the number of tokens before it).
-constexpr double uniform_random(uint64_t seed, uint32_t choice, uint64_t position) {
-  const PhiloxBlock block = philox_4x32(
-      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice, 0},
-      static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+constexpr double uniform_random(uint64_t seed, uint32_t choice, uint64_t position,
+                                RandomUse use = RandomUse::token) {
+  const PhiloxBlock block =
+      philox_4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice,
+                   static_cast<uint32_t>(use)},
+                  static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   const uint64_t bits = (uint64_t{block[1]} << 32) | block[0];
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }

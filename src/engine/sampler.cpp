@@ -120,9 +120,11 @@ Status validate(const SamplingParameters& parameters, int64_t vocab_size) {
   return {};
 }
 
-Sampler::Sampler(SamplingParameters parameters, std::span<const int32_t> prompt, uint32_t choice)
+Sampler::Sampler(SamplingParameters parameters, std::span<const int32_t> prompt, uint32_t choice,
+                 TokenMask* mask)
     : parameters_(std::move(parameters)),
       choice_(choice),
+      mask_(mask),
       penalties_(parameters_.repetition_penalty != 1 || parameters_.presence_penalty != 0 ||
                  parameters_.frequency_penalty != 0) {
   if (penalties_)
@@ -131,39 +133,77 @@ Sampler::Sampler(SamplingParameters parameters, std::span<const int32_t> prompt,
 
 void Sampler::accept(int32_t token) {
   if (penalties_) ++seen_[token];
+  if (mask_ != nullptr) mask_->accept(token);
 }
 
 Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position) {
-  logits = adjust(logits);
+  logits = adjust(logits, {});
   CACHALOT_TRY(const RowScan row, scan(logits));
   if (parameters_.greedy()) return row.id;
-  gather(logits, row.best);
-  if (parameters_.top_k > 0) keep_top_k(row.best);
+  keep_candidates(logits, row.best);
+  return TokenDistribution{candidates_, total_weight()}.draw(random(position));
+}
+
+Result<TokenDistribution> Sampler::distribution(std::span<const float> logits,
+                                                std::span<const int32_t> drafts) {
+  logits = adjust(logits, drafts);
+  CACHALOT_TRY(const RowScan row, scan(logits));
+  if (parameters_.greedy()) {
+    candidates_.assign(1, {.logit = row.best, .id = row.id, .weight = 1});
+  } else {
+    keep_candidates(logits, row.best);
+  }
+  return TokenDistribution{candidates_, total_weight()};
+}
+
+void Sampler::keep_candidates(std::span<const float> logits, float best) {
+  gather(logits, best);
+  if (parameters_.top_k > 0) keep_top_k(best);
   const double scale = 1 / parameters_.temperature;
   for (Candidate& candidate : candidates_)
     candidate.weight =
-        exp_of_nonpositive(static_cast<float>((double{candidate.logit} - row.best) * scale));
-  if (parameters_.top_p < 1) keep_top_p(row.best);
+        exp_of_nonpositive(static_cast<float>((double{candidate.logit} - best) * scale));
+  if (parameters_.top_p < 1) keep_top_p(best);
   if (parameters_.min_p > 0) keep_min_p();
-  return draw(position);
 }
 
-// Bias and penalties touch few tokens; without any the row is used in place.
-std::span<const float> Sampler::adjust(std::span<const float> logits) {
-  if (parameters_.logit_bias.empty() && seen_.empty()) return logits;
+// Bias and penalties touch few tokens; without any of these the row is used in place.
+std::span<const float> Sampler::adjust(std::span<const float> logits,
+                                       std::span<const int32_t> drafts) {
+  const bool penalized = penalties_ && !(seen_.empty() && drafts.empty());
+  if (parameters_.logit_bias.empty() && !penalized && mask_ == nullptr) return logits;
   adjusted_.assign(logits.begin(), logits.end());
   for (const auto& [token, bias] : parameters_.logit_bias)
     adjusted_[token] += static_cast<float>(bias);
-  for (const auto& [token, times] : seen_) {
-    double logit = adjusted_[token];
-    logit =
-        logit > 0 ? logit / parameters_.repetition_penalty : logit * parameters_.repetition_penalty;
-    if (times > 0)
-      logit -=
-          parameters_.presence_penalty + static_cast<double>(times) * parameters_.frequency_penalty;
-    adjusted_[token] = static_cast<float>(logit);
+  if (penalized) {
+    const auto times_drafted = [&](int32_t token) { return std::ranges::count(drafts, token); };
+    for (const auto& [token, times] : seen_) penalize(token, times + times_drafted(token));
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      const bool again = std::ranges::find(drafts.first(i), drafts[i]) != drafts.begin() + i;
+      if (!again && !seen_.contains(drafts[i])) penalize(drafts[i], times_drafted(drafts[i]));
+    }
   }
+  if (mask_ != nullptr) apply_mask(drafts);
   return adjusted_;
+}
+
+void Sampler::penalize(int32_t token, int64_t times) {
+  double logit = adjusted_[token];
+  logit =
+      logit > 0 ? logit / parameters_.repetition_penalty : logit * parameters_.repetition_penalty;
+  if (times > 0)
+    logit -=
+        parameters_.presence_penalty + static_cast<double>(times) * parameters_.frequency_penalty;
+  adjusted_[token] = static_cast<float>(logit);
+}
+
+void Sampler::apply_mask(std::span<const int32_t> drafts) {
+  const std::span<const uint64_t> allowed = mask_->allowed(drafts);
+  if (allowed.empty()) return;
+  CACHALOT_CHECK(allowed.size() == (adjusted_.size() + 63) / 64, "a mask of {} words for {} tokens",
+                 allowed.size(), adjusted_.size());
+  for (size_t id = 0; id < adjusted_.size(); ++id)
+    if ((allowed[id / 64] >> (id % 64) & 1) == 0) adjusted_[id] = -kInfinity;
 }
 
 void Sampler::gather(std::span<const float> logits, float best) {
@@ -233,22 +273,6 @@ double Sampler::total_weight() const {
   double total = 0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
   return total;
-}
-
-// The inverse of the cumulative distribution, in the order of ids.
-int32_t Sampler::draw(int64_t position) const {
-  const double random = uniform_random(parameters_.seed, choice_, static_cast<uint64_t>(position));
-  const double goal = random * total_weight();
-  double sum = 0;
-  const Candidate* possible = nullptr;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.weight == 0) continue;
-    possible = &candidate;
-    sum += candidate.weight;
-    if (sum > goal) break;
-  }
-  CACHALOT_CHECK(possible != nullptr, "the best token has weight 1");
-  return possible->id;
 }
 
 }  // namespace cachalot

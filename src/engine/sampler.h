@@ -1,7 +1,8 @@
 // Logits -> the next token.
 //
 // In this order: logit bias; repetition penalty over the tokens of prompt and output; presence and
-// frequency penalty over those of the output; temperature; top-k; top-p; min-p; then one draw.
+// frequency penalty over those of the output; the mask; temperature; top-k; top-p; min-p; then one
+// draw.
 // Ranks go by logit, ties to the lower id. A token with logit -inf is masked: its probability is 0.
 //
 // At the edges:
@@ -18,6 +19,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/random.h"
+#include "engine/token_distribution.h"
+#include "engine/token_mask.h"
 
 namespace cachalot {
 
@@ -43,38 +47,49 @@ Status validate(const SamplingParameters& parameters, int64_t vocab_size);
 // Draws the tokens of one answer.
 class Sampler {
  public:
-  // `parameters` have been validated. `choice` numbers the answers to one prompt.
-  Sampler(SamplingParameters parameters, std::span<const int32_t> prompt, uint32_t choice = 0);
+  // `parameters` have been validated. `choice` numbers the answers to one prompt. `mask`, if any,
+  // is this answer's own and outlives the sampler.
+  Sampler(SamplingParameters parameters, std::span<const int32_t> prompt, uint32_t choice = 0,
+          TokenMask* mask = nullptr);
 
   // logits: [vocab]; `position`: the number of tokens before the one to draw. Errors: a row that
   // means nothing (NaN or +inf in it, or every token masked); it ends this request only.
   Result<int32_t> sample(std::span<const float> logits, int64_t position);
 
+  // What sample() draws from, if `drafts` followed the output: penalties and mask count them, but
+  // nothing is kept. Valid until the next call. Errors: as for sample().
+  Result<TokenDistribution> distribution(std::span<const float> logits,
+                                         std::span<const int32_t> drafts = {});
+
+  // The number this answer draws at a position.
+  double random(int64_t position, RandomUse use = RandomUse::token) const {
+    return uniform_random(parameters_.seed, choice_, static_cast<uint64_t>(position), use);
+  }
+
   // The token belongs to the output from now on.
   void accept(int32_t token);
 
  private:
-  struct Candidate {
-    float logit;
-    int32_t id;
-    float weight;  // exp((logit - best) / temperature)
-  };
+  // A candidate's weight is exp((logit - best) / temperature).
   static bool ranks_before(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   }
 
-  std::span<const float> adjust(std::span<const float> logits);
+  std::span<const float> adjust(std::span<const float> logits, std::span<const int32_t> drafts);
+  void penalize(int32_t token, int64_t times);
+  void apply_mask(std::span<const int32_t> drafts);
+  void keep_candidates(std::span<const float> logits, float best);
   void gather(std::span<const float> logits, float best);
   void keep_top_k(float best);
   void keep_top_p(float best);
   void keep_min_p();
-  int32_t draw(int64_t position) const;
   void keep_up_to(const Candidate& last);
   float worst_candidate() const;
   double total_weight() const;
 
   SamplingParameters parameters_;
   uint32_t choice_;
+  TokenMask* mask_;
   bool penalties_;
   std::unordered_map<int32_t, int64_t> seen_;  // token of prompt or output -> times in the output
   std::vector<float> adjusted_;                // [vocab]

@@ -279,5 +279,74 @@ TEST(Sampler, NamesTheFieldThatIsOutOfRange) {
             "logit_bias of token 5: expected a number from -100 to 100, found 101");
 }
 
+// Lets only the tokens of a set through; the set depends on what was accepted.
+class TestMask final : public TokenMask {
+ public:
+  std::span<const uint64_t> allowed(std::span<const int32_t> drafts) override {
+    supposed.assign(drafts.begin(), drafts.end());
+    return words;
+  }
+  void accept(int32_t token) override { accepted.push_back(token); }
+
+  std::vector<uint64_t> words;
+  std::vector<int32_t> accepted, supposed;
+};
+
+TEST(Sampler, DrawsOnlyWhatTheMaskAllows) {
+  const std::vector<float> logits = ramp(70, 3);
+  TestMask mask;
+  mask.words = {1ull << 3 | 1ull << 40, 1ull << 5};  // 3, 40 and 69
+  for (const double temperature : {0.0, 1.0}) {
+    Sampler sampler({.temperature = temperature, .logit_bias = {{4, 100.0}}}, {}, 0, &mask);
+    for (int position = 0; position < 100; ++position) {
+      const int32_t token = *sampler.sample(logits, position);
+      EXPECT_TRUE(token == 3 || token == 40 || token == 69) << token;
+    }
+  }
+  Sampler sampler({}, {}, 0, &mask);
+  sampler.accept(40);
+  EXPECT_EQ(mask.accepted, std::vector<int32_t>{40});
+  mask.words = {0, 0};
+  EXPECT_FALSE(sampler.sample(logits, 0));  // every token is masked
+  mask.words.clear();                       // none is
+  EXPECT_TRUE(sampler.sample(logits, 0));
+}
+
+TEST(Sampler, SupposesDraftsWithoutTakingThem) {
+  const std::vector<float> logits = ramp(70, 3);
+  SamplingParameters parameters{.temperature = 0.9, .top_p = 0.95};
+  parameters.repetition_penalty = 1.3;
+  parameters.presence_penalty = 0.4;
+  parameters.frequency_penalty = 0.2;
+  const std::vector<int32_t> prompt = {1, 2, 3}, drafts = {2, 9, 9, 66};
+  TestMask mask;
+  Sampler supposing(parameters, prompt, 0, &mask), taking(parameters, prompt);
+  const auto listed = [&](Sampler& sampler, std::span<const int32_t> supposed) {
+    const TokenDistribution found = *sampler.distribution(logits, supposed);
+    std::vector<std::pair<int32_t, float>> list;
+    for (const Candidate& c : found.candidates) list.emplace_back(c.id, c.weight);
+    return list;
+  };
+  const auto before = listed(supposing, {});
+  for (const int32_t token : drafts) taking.accept(token);
+  EXPECT_EQ(listed(supposing, drafts), listed(taking, {}));
+  EXPECT_EQ(mask.supposed, drafts);
+  EXPECT_TRUE(mask.accepted.empty());
+  EXPECT_EQ(listed(supposing, {}), before);
+}
+
+TEST(Sampler, SamplesFromItsDistribution) {
+  const std::vector<float> logits = ramp(70, 3);
+  for (const SamplingParameters& parameters :
+       {SamplingParameters{}, SamplingParameters{.temperature = 0},
+        SamplingParameters{.temperature = 1.4, .top_k = 20, .top_p = 0.8, .min_p = 0.05}}) {
+    Sampler sampler(parameters, {});
+    for (int position = 0; position < 50; ++position) {
+      const int32_t token = *sampler.sample(logits, position);
+      EXPECT_EQ(sampler.distribution(logits)->draw(sampler.random(position)), token);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cachalot
