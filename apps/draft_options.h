@@ -1,4 +1,4 @@
-// --drafts: how many tokens ahead the draft head may run.
+// --drafts, --draft-method: how far ahead the draft head may run, and how drafts are checked.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,10 +9,15 @@
 
 namespace cachalot {
 
-// --drafts off|on|auto|N
-void add_draft_option(CLI::App& command, std::string& drafts);
+struct DraftOptions {
+  std::string drafts = "auto";    // off, on, auto or a number
+  std::string method = "greedy";  // or probabilistic
+};
+
+// --drafts, --draft-method
+void add_draft_options(CLI::App& command, DraftOptions& options);
 
 // Errors: none of the words and not a number from 1 on. `block` is what the model drafts at a time.
-Result<DraftParameters> draft_parameters(const std::string& drafts, int64_t block);
+Result<DraftParameters> draft_parameters(const DraftOptions& options, int64_t block);
 
 }  // namespace cachalot

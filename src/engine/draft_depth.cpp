@@ -11,6 +11,10 @@ constexpr double kNewest = 0.15;
 // Share of the time that drafts may lose in trying whether they pay by now.
 constexpr double kTryingShare = 0.02;
 constexpr double kOptimisticHitRate = 0.7;
+// Where times must not count: drafts are checked while they survive with this probability, and are
+// tried in every so many cycles only when the first one hits less often than this.
+constexpr double kWorthARow = 0.4, kHopelessHitRate = 0.2;
+constexpr int64_t kTryingCycles = 8;
 
 double probability(float log_odds) {
   return 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds)));
@@ -51,6 +55,9 @@ DraftDepth::DraftDepth(const DraftParameters& parameters, int64_t block)
 bool DraftDepth::wants_draft(const StepCosts& costs, int64_t other_rows) const {
   if (parameters_.mode == DraftMode::off || block_ == 0) return false;
   if (parameters_.mode == DraftMode::fixed) return true;
+  if (parameters_.method == DraftMethod::probabilistic) {
+    return hit_rate_[0] >= kHopelessHitRate || cycles_ % kTryingCycles == 0;
+  }
   // First what a plain step costs, then what a drafted one does.
   if (!costs.has_measured_step(other_rows + 1)) return false;
   if (costs.draft(1) == 0) return true;
@@ -71,9 +78,21 @@ double DraftDepth::survival(std::span<const float> confidence, int64_t position)
   return std::clamp(probability(confidence[i]) * calibration_[i], 0.0, 0.999);
 }
 
+// A place's confidence knows the drafts before it, not its own: the first that is not worth a row
+// ends the block without a look at any later one.
+int64_t DraftDepth::confident_places(std::span<const float> confidence) const {
+  double reached = 1;
+  for (int64_t k = 0; k < block_; ++k) {
+    reached *= survival(confidence, k);
+    if (reached < kWorthARow) return k;
+  }
+  return block_;
+}
+
 int64_t DraftDepth::choose(std::span<const float> confidence, const StepCosts& costs,
                            int64_t other_rows) const {
-  if (parameters_.mode == DraftMode::fixed) return std::min(parameters_.depth, block_);
+  if (parameters_.mode == DraftMode::fixed) return most();
+  if (parameters_.method == DraftMethod::probabilistic) return confident_places(confidence);
   if (!costs.has_measured_step(other_rows + 1 + block_)) return block_;
   // The draft is paid for already: what counts is the step.
   double tokens = 1, reached = 1, best_rate = 1 / costs.step(other_rows + 1);
@@ -93,6 +112,7 @@ int64_t DraftDepth::choose(std::span<const float> confidence, const StepCosts& c
 void DraftDepth::record(std::span<const float> confidence, int64_t drafted, int64_t accepted,
                         double seconds, double plain_seconds) {
   total_ += seconds;
+  ++cycles_;
   if (confidence.empty()) return;
   const double gain = static_cast<double>(accepted + 1) * plain_seconds - seconds;
   saved_ += gain;

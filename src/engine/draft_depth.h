@@ -1,7 +1,11 @@
 // How many drafts to verify: a trade between tokens gained and rows paid for, decided per sequence
-// and cycle. The depth never changes a token, so it may follow measured times.
+// and cycle. With greedy drafts the depth never changes a token, so it may follow measured times.
+// With probabilistic ones it does: there it follows from the answer and the confidence alone, which
+// are the same in every run, and whether a draft is checked does not depend on the draft itself,
+// which would favour some tokens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -15,9 +19,20 @@ enum class DraftMode {
   fixed,      // always `depth`
 };
 
+// How drafts are chosen and checked.
+enum class DraftMethod {
+  // The best tokens; the answer is drawn from the target and accepts the drafts that equal it. The
+  // text is the plain text token for token.
+  greedy,
+  // Drawn from the draft head's own distribution, accepted by the ratio of probabilities. The text
+  // is distributed as plain text is, but another one for the same seed.
+  probabilistic,
+};
+
 struct DraftParameters {
   DraftMode mode = DraftMode::off;
   int64_t depth = 0;  // fixed: 1 .. the model's block
+  DraftMethod method = DraftMethod::greedy;
 };
 
 // What steps and drafts cost here, from the runs so far. Shared by the sequences of an engine.
@@ -58,11 +73,18 @@ class DraftDepth {
   void record(std::span<const float> confidence, int64_t drafted, int64_t accepted, double seconds,
               double plain_seconds);
 
+  DraftMethod method() const { return parameters_.method; }
+  // Drafts that choose() may ask for.
+  int64_t most() const {
+    return parameters_.mode == DraftMode::fixed ? std::min(parameters_.depth, block_) : block_;
+  }
+
   // Time saved against plain decoding so far; negative: lost.
   double saved_seconds() const { return saved_; }
 
  private:
   double survival(std::span<const float> confidence, int64_t position) const;
+  int64_t confident_places(std::span<const float> confidence) const;
 
   DraftParameters parameters_;
   int64_t block_;
@@ -70,6 +92,7 @@ class DraftDepth {
   // rates.
   std::vector<double> calibration_, hit_rate_;
   std::vector<int64_t> observations_;
+  int64_t cycles_ = 0;
   double saved_ = 0;
   // What tries have lost since drafts last paid, at most 0, and the time of all cycles.
   double balance_ = 0, total_ = 0;

@@ -5,6 +5,7 @@
 // prompt was cut into steps, or on the number of threads.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,11 +71,14 @@ struct StepResult {
 struct DraftRequest {
   int32_t sequence = 0;
   int32_t anchor = 0;
+  // Chooses the draft at a place of the block, in order, from its logits [vocab]: an id of the
+  // vocabulary. `best` has the best logit. Absent: always the best.
+  std::function<int32_t(int64_t place, std::span<const float> logits, int32_t best)> choose = {};
 };
 
 // What may follow each anchor. Valid until the next call of the engine.
 struct DraftResult {
-  View<const int32_t> tokens;  // [sequences, block]
+  View<const int32_t> tokens;  // [sequences, block], as chosen
   View<const float> logits;    // [sequences * block, vocab]
   View<const float>
       confidence;  // [sequences * block] log-odds that the draft is the target's choice

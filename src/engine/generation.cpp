@@ -208,7 +208,7 @@ Result<GenerationResult> Generator::generate(std::span<const int32_t> prompt,
   result.prefill_seconds = prefill_time.seconds();
   result.finish = FinishReason::cancelled;
   if (logits.empty()) return result;
-  Sampler sampler(parameters.sampling, prompt, parameters.choice);
+  Sampler sampler(parameters.sampling, prompt, parameters.choice, parameters.mask);
   const Stopwatch decode_time;
   CACHALOT_OK(decode(logits, result.prompt_tokens, parameters, callbacks, sampler, result));
   result.decode_seconds = decode_time.seconds();

@@ -28,6 +28,7 @@ struct GenerationParameters {
   std::vector<int32_t> end_tokens;
   uint32_t choice = 0;  // number of the answer to this prompt, for the random numbers
   PrefillMode prefill = PrefillMode::exact;
+  TokenMask* mask = nullptr;  // of this answer alone, may be absent
 };
 
 // Absent functions are not called.
@@ -56,8 +57,9 @@ struct GenerationResult {
 // depends on where the new tokens begin; an exact answer never builds on a shortcut.)
 class Generator {
  public:
-  // `engine` outlives the generator. Drafts change the speed, never the text; a model without a
-  // draft head does without. Errors: a depth the model cannot draft; see Engine::open_sequence.
+  // `engine` outlives the generator. Greedy drafts change the speed, never the text; a model
+  // without a draft head does without. Errors: a depth the model cannot draft; see
+  // Engine::open_sequence.
   static Result<Generator> open(Engine& engine, const DraftParameters& drafts = {});
 
   Generator(Generator&& other) noexcept;

@@ -46,6 +46,17 @@ struct CheckedDevice {
   checked::Queue<cpu::Queue> queue;
 };
 
+// Empty if all requests take the best tokens. The requests outlive it.
+DraftChooser chooser(std::span<const DraftRequest> requests) {
+  if (std::ranges::none_of(requests, [](const auto& request) { return bool(request.choose); })) {
+    return {};
+  }
+  return [requests](int64_t sequence, int64_t place, std::span<const float> logits, int32_t best) {
+    const DraftRequest& request = requests[static_cast<size_t>(sequence)];
+    return request.choose ? request.choose(place, logits, best) : best;
+  };
+}
+
 template <class Device>
 class LocalEngine final : public Engine {
  public:
@@ -97,7 +108,7 @@ class LocalEngine final : public Engine {
     const StepInputs inputs = batch_.inputs(sequences_);
     const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
                           batch_.shape(), inputs,         observer};
-    const DraftOutputs outputs = propose(device_.queue, context);
+    const DraftOutputs outputs = propose(device_.queue, context, chooser(requests));
     return DraftResult{
         .tokens = outputs.tokens, .logits = outputs.logits, .confidence = outputs.confidence};
   }

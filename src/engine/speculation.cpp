@@ -10,12 +10,39 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// What a token was drawn from, kept.
+struct KeptDistribution {
+  std::vector<Candidate> candidates;
+  double total = 0;
+
+  TokenDistribution view() const { return {candidates, total}; }
+};
+
 // What the draft head proposed to one sequence; empty: it was not asked.
 struct Proposal {
   std::vector<int32_t> tokens;
+  std::vector<KeptDistribution> drawn_from;  // of each token; greedy drafts: absent
   std::vector<float> confidence;
   double seconds = 0;  // of the draft that made it
 };
+
+bool probabilistic(const CycleRequest& request) {
+  return request.depth->method() == DraftMethod::probabilistic;
+}
+
+// Draws the draft at a place of the block as the target's tokens are drawn, and keeps it. After
+// logits that mean nothing the block is over: its rest is not checked.
+int32_t draw_draft(const CycleRequest& request, Proposal& proposal, int64_t position, int64_t place,
+                   std::span<const float> logits, int32_t best) {
+  if (std::ssize(proposal.tokens) != place || place >= request.depth->most()) return best;
+  const auto distribution = request.sampler->distribution(logits, proposal.tokens);
+  if (!distribution) return best;
+  const auto candidates = distribution->candidates;
+  proposal.drawn_from.push_back({{candidates.begin(), candidates.end()}, distribution->total});
+  proposal.tokens.push_back(
+      distribution->draw(request.sampler->random(position, RandomUse::draft)));
+  return proposal.tokens.back();
+}
 
 Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
                                            std::span<const CycleRequest> requests) {
@@ -27,6 +54,12 @@ Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
     if (!requests[i].depth->wants_draft(costs, others)) continue;
     asked.push_back({.sequence = requests[i].sequence, .anchor = requests[i].anchor});
     owners.push_back(i);
+    if (!probabilistic(requests[i])) continue;
+    const int64_t first = engine.length(requests[i].sequence) + 1;  // behind the anchor
+    asked.back().choose = [&request = requests[i], &proposal = proposals[i], first](
+                              int64_t place, std::span<const float> logits, int32_t best) {
+      return draw_draft(request, proposal, first + place, place, logits, best);
+    };
   }
   if (asked.empty()) return proposals;
   const double start = now();
@@ -37,9 +70,10 @@ Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
     const int64_t block = drafts.tokens.extent(1);
     const int32_t* tokens = drafts.tokens.row(static_cast<int64_t>(a));
     const float* confidence = drafts.confidence.data + static_cast<int64_t>(a) * block;
-    proposals[owners[a]] = {.tokens = {tokens, tokens + block},
-                            .confidence = {confidence, confidence + block},
-                            .seconds = seconds};
+    Proposal& proposal = proposals[owners[a]];
+    if (!asked[a].choose) proposal.tokens.assign(tokens, tokens + block);
+    proposal.confidence.assign(confidence, confidence + block);
+    proposal.seconds = seconds;
   }
   return proposals;
 }
@@ -50,26 +84,42 @@ int64_t depth_of(const Engine& engine, const StepCosts& costs, const CycleReques
   if (proposal.tokens.empty()) return 0;
   const EngineOptions& options = engine.options();
   const int64_t room = options.max_context - engine.length(request.sequence) - 1;
-  const int64_t rows = options.max_step_tokens / requests - 1;
+  // A depth that changes the text must not follow who else is in the batch.
+  const int64_t shares = probabilistic(request) ? options.max_sequences : requests;
+  const int64_t rows = std::max<int64_t>(options.max_step_tokens / shares, 1) - 1;
   return std::min({request.depth->choose(proposal.confidence, costs, requests - 1),
-                   request.most_tokens - 1, room, rows, options.rollback});
+                   request.most_tokens - 1, room, rows, options.rollback,
+                   std::ssize(proposal.tokens)});
 }
 
-// Draws row by row while the drafts agree with what is drawn.
+// The token behind the step's row `row`; `logits` are that row's.
+Result<Verdict> draw_token(const CycleRequest& request, const Proposal& proposal, int64_t drafted,
+                           int64_t row, std::span<const float> logits, int64_t position) {
+  Sampler& sampler = *request.sampler;
+  const auto place = static_cast<size_t>(row);
+  if (row == drafted || !probabilistic(request)) {
+    CACHALOT_TRY(const int32_t token, sampler.sample(logits, position));
+    return Verdict{.token = token, .accepted = row < drafted && token == proposal.tokens[place]};
+  }
+  CACHALOT_TRY(const TokenDistribution target, sampler.distribution(logits));
+  return accept_or_replace(target, proposal.drawn_from[place].view(), proposal.tokens[place],
+                           sampler.random(position, RandomUse::accept), sampler.random(position));
+}
+
+// Draws row by row while drafts are taken over.
 CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t drafted,
                  const float* logits, int64_t vocabulary, int64_t position) {
   CycleResult result{.tokens = {}, .drafted = drafted, .accepted = 0, .status = {}};
   for (int64_t row = 0; row <= drafted; ++row) {
     const std::span<const float> values(logits + row * vocabulary, static_cast<size_t>(vocabulary));
-    const auto token = request.sampler->sample(values, position + row);
-    if (!token) {
-      result.status = fail(token.error());
+    const auto verdict = draw_token(request, proposal, drafted, row, values, position + row);
+    if (!verdict) {
+      result.status = fail(verdict.error());
       return result;
     }
-    request.sampler->accept(*token);
-    result.tokens.push_back(*token);
-    if (!request.take(*token)) return result;
-    if (row == drafted || *token != proposal.tokens[static_cast<size_t>(row)]) return result;
+    request.sampler->accept(verdict->token);
+    result.tokens.push_back(verdict->token);
+    if (!request.take(verdict->token) || !verdict->accepted) return result;
     ++result.accepted;
   }
   return result;

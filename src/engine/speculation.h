@@ -1,8 +1,10 @@
 // The speculative cycle: a block of drafts, checked by the target in one step (spec: model, 10.2).
 //
-// Every token is drawn from the target's own logits exactly as without drafts, in order and by the
-// same random numbers; a draft only saves a step when it happens to be what was drawn. So the text
-// is the plain text token for token, greedy or sampled, at every depth (method b).
+// Greedy drafts (method b): every token is drawn from the target's own logits exactly as without
+// drafts, in order and by the same random numbers; a draft only saves a step when it happens to be
+// what was drawn. So the text is the plain text token for token, greedy or sampled, at every depth.
+// Probabilistic drafts (method a): see accept_or_replace; every token is distributed as in plain
+// sampling. What is drawn depends on the seed, the depth and the sequence alone, not on the batch.
 #pragma once
 
 #include <functional>
@@ -20,8 +22,8 @@ struct CycleRequest {
   int32_t sequence = 0;
   int32_t anchor = 0;  // the last token of the answer, not in the caches yet
   Sampler* sampler = nullptr;
-  DraftDepth* depth = nullptr;
-  int64_t most_tokens = 1;  // of the answer, at least 1: drafts beyond are not worth a row
+  DraftDepth* depth = nullptr;  // names the method, too
+  int64_t most_tokens = 1;      // of the answer, at least 1: drafts beyond are not worth a row
   // Takes every token that is drawn; false ends the cycle with it.
   std::function<bool(int32_t)> take;
 };

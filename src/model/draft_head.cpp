@@ -45,9 +45,21 @@ View<bf16> collapsed(Q& queue, const Context& context, const Stream& stream,
   return x;
 }
 
+void choose_drafts(const DraftChooser& choose, int64_t step, View<int32_t> chain,
+                   const DraftOutputs& outputs) {
+  const int64_t block = outputs.tokens.extent(1), vocabulary = outputs.logits.extent(1);
+  for (int64_t sequence = 0; sequence < outputs.tokens.extent(0); ++sequence) {
+    int32_t& draft = outputs.tokens.row(sequence)[step];
+    const float* logits = outputs.logits.row(sequence * block + step);
+    draft = choose(sequence, step, {logits, static_cast<size_t>(vocabulary)}, draft);
+    chain.row(sequence)[step + 1] = draft;
+  }
+}
+
 // Each token's bias follows from the token before it: one link at a time.
 template <class Q>
-void run_chain(Q& queue, const Context& context, View<bf16> features, const DraftOutputs& outputs) {
+void run_chain(Q& queue, const Context& context, View<bf16> features, const DraftOutputs& outputs,
+               const DraftChooser& choose) {
   const DraftWeights& weights = *context.weights.draft;
   const int64_t sequences = outputs.tokens.extent(0), block = outputs.tokens.extent(1);
   const View<int32_t> chain = queue.arena().template allocate<int32_t>({sequences, block + 1});
@@ -60,6 +72,7 @@ void run_chain(Q& queue, const Context& context, View<bf16> features, const Draf
                                       .features = features,
                                       .logits = outputs.logits,
                                       .drafts = outputs.tokens});
+    if (choose) choose_drafts(choose, step, chain, outputs);
     observe(context.observer, "chain", step, chain);
   }
 }
@@ -67,7 +80,7 @@ void run_chain(Q& queue, const Context& context, View<bf16> features, const Draf
 }  // namespace
 
 template <class Q>
-DraftOutputs propose(Q& queue, const Context& context) {
+DraftOutputs propose(Q& queue, const Context& context, const DraftChooser& choose) {
   const ModelConfig& config = context.config;
   const DraftWeights& weights = *context.weights.draft;
   const int64_t n = context.tokens(), rows = context.shape.draft_block;
@@ -90,7 +103,7 @@ DraftOutputs propose(Q& queue, const Context& context) {
                        .weight = context.weights.head,
                        .logits = outputs.logits});
   const View<bf16> features = arena.allocate<bf16>({n, config.dspark_markov_rank});
-  run_chain(queue, context, features, outputs);
+  run_chain(queue, context, features, outputs, choose);
   draft_confidence(queue, DraftConfidenceArgs{.x = x,
                                               .features = features,
                                               .projection = weights.confidence,
@@ -103,7 +116,7 @@ DraftOutputs propose(Q& queue, const Context& context) {
 
 #define CACHALOT_INSTANTIATE(Q)                               \
   template void absorb(Q&, const Context&, View<const bf16>); \
-  template DraftOutputs propose(Q&, const Context&);
+  template DraftOutputs propose(Q&, const Context&, const DraftChooser&);
 CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
 #undef CACHALOT_INSTANTIATE
 

@@ -2,6 +2,9 @@
 // once (spec: model, 10.1).
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "model/context.h"
 
 namespace cachalot {
@@ -11,9 +14,16 @@ namespace cachalot {
 template <class Q>
 void absorb(Q& queue, const Context& context, View<const bf16> taps);
 
+// Chooses the draft at `place` of the block of the step's sequence number `sequence`, given its
+// logits [vocab] and the best token, which it may return. The next link follows from the choice.
+using DraftChooser = std::function<int32_t(int64_t sequence, int64_t place,
+                                           std::span<const float> logits, int32_t best)>;
+
 // The step (shape.draft_block rows per sequence) holds each sequence's anchor, the token chosen for
 // the position after its last, and noise tokens. Results are allocated in the caller's arena scope.
+// Without a chooser, which reads what the queue computed after every link, drafts are the best
+// tokens.
 template <class Q>
-DraftOutputs propose(Q& queue, const Context& context);
+DraftOutputs propose(Q& queue, const Context& context, const DraftChooser& choose = {});
 
 }  // namespace cachalot
