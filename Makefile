@@ -23,7 +23,7 @@ help:
 	@echo 'make format        clang-format in place; format-check only looks'
 	@echo 'make fuzz          every parser under libFuzzer, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make bench         prompt and reply speed of MODEL=$(MODEL)'
-	@echo 'make soak          all tests SOAK_ROUNDS=$(SOAK_ROUNDS) times in random order'
+	@echo 'make soak          long comparisons, then all tests SOAK_ROUNDS=$(SOAK_ROUNDS) times in random order'
 	@echo 'make clean         remove build/'
 
 run: build
@@ -79,6 +79,7 @@ bench: build
 soak: packages
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS)
+	cmake --build --preset release --parallel $(JOBS) --target soak
 	ctest --preset release --parallel $(JOBS) --schedule-random --repeat until-fail:$(SOAK_ROUNDS)
 
 clean:

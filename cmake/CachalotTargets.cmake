@@ -48,6 +48,20 @@ function(cachalot_library name)
   endif()
 endfunction()
 
+# cachalot_soak(NAME SOURCES file ... DEPS target ...)
+#
+# A test too long for ctest: the target `soak` builds and runs all of them.
+add_custom_target(soak)
+function(cachalot_soak name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE CACHALOT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  cachalot_lightly_optimised(${name})
+  add_custom_target(run_${name} COMMAND ${name} USES_TERMINAL)
+  add_dependencies(soak run_${name})
+endfunction()
+
 # cachalot_test(NAME SOURCES file ... DEPS target ... [TIMEOUT seconds])
 #
 # A test that asks for more than the usual time runs whole models: it is labelled slow, and the

@@ -1,46 +1,19 @@
 // Drafts: the reference's proposals, and the promise that they never change a token.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
-#include "engine/generation.h"
-#include "engine/speculation.h"
+#include "answer_batch.h"
+#include "draft_examples.h"
 #include "test_engine.h"
 
 namespace cachalot {
 namespace {
 
-struct Cycle {
-  size_t at = 0;
-  std::vector<int32_t> draft;
-};
+using Example = test::DraftExample;
 
-// One line of the reference's greedy decoding with drafts.
-struct Example {
-  std::string family;
-  std::vector<int32_t> prompt, completion;
-  std::vector<Cycle> cycles;
-};
-
-std::vector<Example> examples(size_t most = SIZE_MAX) {
-  std::vector<Example> result;
-  std::ifstream file(test::data_path("nano_drafts.jsonl"));
-  for (std::string line; result.size() < most && std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line);
-    Example example{.family = json["family"],
-                    .prompt = json["prompt_ids"],
-                    .completion = json["completion_ids"],
-                    .cycles = {}};
-    for (const auto& cycle : json["cycles"]) {
-      example.cycles.push_back({.at = cycle["at"], .draft = cycle["draft"]});
-    }
-    result.push_back(std::move(example));
-  }
-  return result;
-}
+std::vector<Example> examples(size_t most = SIZE_MAX) { return test::draft_examples(most); }
 
 std::vector<int32_t> drafts_after(Engine& engine, const Example& example, size_t at) {
   const int32_t sequence = *engine.open_sequence();
@@ -68,7 +41,7 @@ TEST(Drafts, AreThoseOfTheReference) {
   int tokens = 0, equal_tokens = 0, firsts = 0, equal_firsts = 0;
   for (const Example& example : examples()) {
     for (size_t c = 0; c < example.cycles.size(); ++c) {
-      const Cycle& cycle = example.cycles[c];
+      const test::DraftCycle& cycle = example.cycles[c];
       const std::vector<int32_t> found = drafts_after(*engine, example, cycle.at);
       ASSERT_EQ(found.size(), cycle.draft.size());
       for (size_t i = 0; i < found.size(); ++i) equal_tokens += found[i] == cycle.draft[i];
@@ -232,76 +205,35 @@ TEST(Drafts, ChangeNoTokenInABatchEvenWhenTheyAreAdversarial) {
   for (Example& example : examples()) {
     if (example.prompt.size() < 200 && prompts.size() < 8) prompts.push_back(std::move(example));
   }
+  std::vector<test::BatchAnswer> answers;
   std::vector<std::vector<int32_t>> plain;
   {
     Generator generator = *Generator::open(*engine);
-    for (const Example& example : prompts) {
-      plain.push_back(generator.generate(example.prompt, parameters_of(0))->ids);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      plain.push_back(generator.generate(prompts[i].prompt, parameters_of(0))->ids);
+      answers.push_back(
+          {.prompt = prompts[i].prompt,
+           .parameters = parameters_of(0),
+           .drafts = {.mode = DraftMode::fixed, .depth = 1 + static_cast<int64_t>(i) % 5}});
     }
   }
   using Drafts = AdversarialEngine::Drafts;
   for (const Drafts kind : {Drafts::random, Drafts::wrong, Drafts::right}) {
     AdversarialEngine liar(*engine, kind);
-    StepCosts costs;
-    struct Answer {
-      int32_t sequence = 0;
-      std::vector<int32_t> ids;
-      Sampler sampler;
-      DraftDepth depth;
-      bool going_on = true;
-    };
-    std::vector<Answer> answers;
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto& prompt = prompts[i].prompt;
-      answers.push_back(
-          {.sequence = *liar.open_sequence(),
-           .ids = {},
-           .sampler = Sampler(parameters_of(0).sampling, prompt),
-           .depth = DraftDepth({.mode = DraftMode::fixed, .depth = 1 + static_cast<int64_t>(i) % 5},
-                               5)});
-      Answer& answer = answers.back();
-      liar.expect(answer.sequence, std::ssize(prompt), plain[i]);
-      const SequenceStep part{.sequence = answer.sequence, .tokens = prompt};
-      const auto step = liar.step({.sequences = {&part, 1}, .draft_taps = true});
-      ASSERT_TRUE(step) << step.error().message;
-      answer.ids.push_back(*answer.sampler.sample({step->logits.data, 2048}, std::ssize(prompt)));
-      answer.going_on = answer.ids.back() != 1;
-    }
-    int64_t accepted = 0;
-    std::vector<int64_t> cycle_count(answers.size(), 0);
-    while (true) {
-      std::vector<CycleRequest> requests;
-      for (Answer& answer : answers) {
-        if (!answer.going_on) continue;
-        ++cycle_count[static_cast<size_t>(&answer - answers.data())];
-        requests.push_back({.sequence = answer.sequence,
-                            .anchor = answer.ids.back(),
-                            .sampler = &answer.sampler,
-                            .depth = &answer.depth,
-                            .most_tokens = 96,
-                            .take = [&](int32_t token) {
-                              answer.ids.push_back(token);
-                              return answer.going_on = token != 1 && answer.ids.size() < 96;
-                            }});
-      }
-      if (requests.empty()) break;
-      const auto cycles = speculative_cycle(liar, costs, requests, true);
-      ASSERT_TRUE(cycles) << cycles.error().message;
-      for (const CycleResult& cycle : *cycles) accepted += cycle.accepted;
-    }
+    test::AnswerBatch batch(liar, std::ssize(answers));
     for (size_t i = 0; i < answers.size(); ++i) {
-      EXPECT_EQ(answers[i].ids, plain[i]) << "prompt " << i << ", kind " << static_cast<int>(kind);
-      liar.close_sequence(answers[i].sequence);
+      liar.expect(batch.sequence(i), std::ssize(prompts[i].prompt), plain[i]);
     }
-    if (kind == Drafts::right) {  // as few cycles as the depth allows
-      for (size_t i = 0; i < answers.size(); ++i) {
-        const int64_t tokens = std::ssize(answers[i].ids) - 1,
-                      gain = 2 + static_cast<int64_t>(i) % 5;
-        EXPECT_EQ(cycle_count[i], (tokens + gain - 1) / gain) << "prompt " << i;
+    const test::BatchResult result = batch.decode(answers);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(result.ids[i], plain[i]) << "prompt " << i << ", kind " << static_cast<int>(kind);
+      if (kind == Drafts::right) {  // as few cycles as the depth allows
+        const int64_t tokens = std::ssize(plain[i]) - 1, gain = 1 + answers[i].drafts.depth;
+        EXPECT_EQ(result.counts[i].cycles, (tokens + gain - 1) / gain) << "prompt " << i;
       }
-    }
-    if (kind == Drafts::wrong) {
-      EXPECT_EQ(accepted, 0);
+      if (kind == Drafts::wrong) {
+        EXPECT_EQ(result.counts[i].accepted, 0);
+      }
     }
   }
 }
