@@ -113,6 +113,8 @@ class Reader : public nlohmann::json_sax<json> {
 
   bool value(json&& v) {
     if (state_ != kDocument) return misplaced();
+    if (at("vocab")) return refuse("model.vocab: expected an object, found " + v.dump());
+    if (at("merges")) return refuse("model.merges: expected a list, found " + v.dump());
     add(std::move(v));
     return true;
   }

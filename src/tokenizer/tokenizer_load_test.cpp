@@ -55,7 +55,9 @@ TEST(TokenizerLoad, RefusesOtherModels) {
   EXPECT_TRUE(mentions(with("unk_token", "<unk>"), "unk_token"));
   EXPECT_TRUE(mentions(with("dropout", 0.1), "dropout"));
   EXPECT_TRUE(mentions(with("vocab", json::array()), "vocab"));
-  EXPECT_TRUE(mentions(with("merges", "x"), "merges"));
+  EXPECT_TRUE(mentions(with("merges", "x"), "model.merges: expected a list, found \"x\""));
+  EXPECT_TRUE(mentions(with("merges", true), "model.merges: expected a list, found true"));
+  EXPECT_TRUE(mentions(with("vocab", true), "model.vocab: expected an object, found true"));
   EXPECT_TRUE(mentions(error_after([](json& file) { file.erase("model"); }), "model"));
 }
 
