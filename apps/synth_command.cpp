@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "interrupt.h"
 #include "report.h"
 
 namespace cachalot {
@@ -40,9 +41,8 @@ class ProgressBar {
   Clock::time_point drawn_{};
 };
 
-}  // namespace
-
-Status synthesize(const SynthCommandOptions& options) {
+// With a progress bar on stderr if that is a terminal.
+Status synthesize(const SynthCommandOptions& options, const InterruptGuard& interrupt) {
   CACHALOT_TRY(const ModelConfig whole, config_at(options.config));
   CACHALOT_TRY(const ModelConfig config, reduced_config(whole, options.reduction));
   const std::filesystem::path source(options.config);
@@ -53,11 +53,14 @@ Status synthesize(const SynthCommandOptions& options) {
   if (::isatty(STDERR_FILENO)) {
     synth.progress = [&bar](int64_t done, int64_t total) { bar.show(done, total); };
   }
+  synth.cancelled = [&] { return interrupt.interrupted(); };
   CACHALOT_OK(write_random_checkpoint(config, options.out, tokenizer, synth));
   fmt::print("{}: {} layers, {} experts, {} draft stages\n", options.out, config.n_layers,
              config.n_routed_experts, config.n_mtp_layers);
   return {};
 }
+
+}  // namespace
 
 void add_synth_command(CLI::App& app) {
   auto options = std::make_shared<SynthCommandOptions>();
@@ -73,10 +76,11 @@ void add_synth_command(CLI::App& app) {
                       "Bucket size of the engram tables (default: at most 1 GB in all)");
   command->add_option("--seed", options->seed, "Same seed, same bytes")->capture_default_str();
   command->callback([options] {
-    const Status status = synthesize(*options);
+    const InterruptGuard interrupt;
+    const Status status = synthesize(*options, interrupt);
     if (status) return;
     report("error: {}\n", status.error().message);
-    throw CLI::RuntimeError(1);
+    throw CLI::RuntimeError(interrupt.interrupted() ? kInterruptedExit : 1);
   });
 }
 

@@ -16,10 +16,8 @@ struct SynthCommandOptions {
   uint64_t seed = 0;
 };
 
-// Adds the subcommand. Its callback prints an error to stderr and throws CLI::RuntimeError(1).
+// Adds the subcommand. Its callback prints an error to stderr and throws
+// CLI::RuntimeError.
 void add_synth_command(CLI::App& app);
-
-// What the subcommand does, with a progress bar on stderr if that is a terminal.
-Status synthesize(const SynthCommandOptions& options);
 
 }  // namespace cachalot

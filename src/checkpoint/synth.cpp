@@ -159,8 +159,9 @@ class CheckpointWriter {
     const auto work = [&] {
       std::vector<std::byte> buffer(static_cast<size_t>(kChunkBytes));
       for (size_t i = next++; i < shard.chunks.size(); i = next++) {
-        const Status wrote = write_chunk(file, shard.chunks[i], buffer);
+        Status wrote = write_chunk(file, shard.chunks[i], buffer);
         const std::lock_guard lock(mutex_);
+        if (wrote && options_.cancelled && options_.cancelled()) wrote = fail("interrupted");
         if (!wrote && status) status = wrote;
         if (!status) return;
         written_ += shard.chunks[i].bytes;

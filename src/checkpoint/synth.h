@@ -33,12 +33,15 @@ struct SynthOptions {
   uint64_t seed = 0;  // same seed, same bytes, whatever the number of threads
   int threads = 0;    // 0: one per core, at most 16
   // Called now and then, by one thread at a time, with the bytes written and to be written.
-  std::function<void(int64_t, int64_t)> progress;
+  std::function<void(int64_t, int64_t)> progress = {};
+  // Asked as often; true ends the writing with an error.
+  std::function<bool()> cancelled = {};
 };
 
 // Writes the checkpoint into a new folder, which appears under its name when it is complete.
 // A tokenizer is copied from `tokenizer_folder` if there is one.
-// Errors: the folder exists, too little space, the disk refuses.
+// Errors: the folder exists, too little space, the disk refuses, cancelled; then nothing is left
+// behind.
 Status write_random_checkpoint(const ModelConfig& config, const std::filesystem::path& out,
                                const std::filesystem::path& tokenizer_folder,
                                const SynthOptions& options);

@@ -83,6 +83,18 @@ TEST(Synth, WritesTheReleasedShapesAtTwoLayers) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "model.partial"));
 }
 
+TEST(Synth, LeavesNothingBehindWhenCancelled) {
+  const TestFolder folder;
+  int asked = 0;
+  SynthOptions options;
+  options.cancelled = [&] { return ++asked == 3; };
+  const auto written =
+      write_random_checkpoint(reduced("tiny-b", {}), folder.path() / "model", "", options);
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().message, "interrupted");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
 TEST(Synth, WritesTheSameBytesWithAnyNumberOfThreads) {
   const ModelConfig config = reduced("tiny-b", {});
   const TestFolder folder;
