@@ -34,6 +34,7 @@ Json drafts_json(const GenerationResult& result) {
   Json::Array accepted;
   for (const int64_t count : result.accepted) accepted.push_back(Json::integer(count));
   return Json(Json::Object{{"steps", Json::integer(result.cycles)},
+                           {"tokens_per_step", rounded(tokens_per_step(result))},
                            {"drafted", Json::integer(result.drafted)},
                            {"accepted", Json(std::move(accepted))},
                            {"saved_seconds", rounded(result.saved_seconds)}});

@@ -80,6 +80,11 @@ double decode_rate(const GenerationResult& result) {
   return tokens > 0 && result.decode_seconds > 0 ? tokens / result.decode_seconds : 0;
 }
 
+double tokens_per_step(const GenerationResult& result) {
+  if (result.cycles == 0) return 0;
+  return static_cast<double>(std::ssize(result.ids) - 1) / static_cast<double>(result.cycles);
+}
+
 std::string timing_line(const Answer& answer) {
   const GenerationResult& result = answer.generation;
   std::string line = fmt::format("prompt {} tokens", result.prompt_tokens);
@@ -87,8 +92,7 @@ std::string timing_line(const Answer& answer) {
   line += fmt::format(", {:.0f} tok/s | answer {} tokens", prefill_rate(result), result.ids.size());
   if (decode_rate(result) > 0) line += fmt::format(", {:.1f} tok/s", decode_rate(result));
   if (result.drafted > 0) {
-    line += fmt::format(", {:.2f} a step", static_cast<double>(std::ssize(result.ids) - 1) /
-                                               static_cast<double>(result.cycles));
+    line += fmt::format(", {:.2f} a step", tokens_per_step(result));
   }
   return line + " | " + answer.message.finish_reason;
 }

@@ -38,6 +38,8 @@ std::string timing_line(const Answer& answer);
 // Tokens of the prompt that were computed, tokens of the answer after the first; 0 if unknown.
 double prefill_rate(const GenerationResult& result);
 double decode_rate(const GenerationResult& result);
+// Tokens after the first that a step of the model gave, with the drafts it took over.
+double tokens_per_step(const GenerationResult& result);
 
 // A line on stderr that says how much of a long prompt has been read, if stderr is a terminal.
 class PrefillProgress {

@@ -8,6 +8,7 @@
 #include "default_model.h"
 #include "report.h"
 #include "tokenizer/engram_token_map.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
@@ -16,18 +17,18 @@ namespace {
 // few machines want to pay for unasked.
 constexpr int64_t kDefaultContextLimit = 32768;
 
-Result<EngineOptions> engine_options(const ModelOptions& options, const ModelConfig& config) {
+EngineOptions engine_options(const ModelOptions& options, const ModelConfig& config) {
   EngineOptions result;
   result.threads = options.threads;
   if (options.backend == "reference") result.backend = Backend::reference;
   if (options.backend == "checked") result.backend = Backend::checked;
   if (!options.isa.empty()) {
     const Result<Isa> isa = choose_isa(options.isa);
-    if (!isa) return fail(isa.error().in("--isa"));
+    if (!isa) usage_error(isa.error().in("--isa"));
     result.isa = *isa;
   }
   if (options.context > config.max_position_embeddings)
-    return fail("--ctx: the model takes at most {} tokens, found {}",
+    usage_error("--ctx: the model takes at most {} tokens, found {}",
                 config.max_position_embeddings, options.context);
   result.max_context = options.context > 0
                            ? options.context
@@ -37,14 +38,14 @@ Result<EngineOptions> engine_options(const ModelOptions& options, const ModelCon
   return result;
 }
 
-Status check_prefill_options(const ModelOptions& options) {
-  if (options.prefill_tail == 0 || options.prefill_mode() == PrefillMode::shortcut) return {};
-  return fail("--prefill-tail: expected --prefill shortcut with it, found --prefill {}",
+void check_prefill_options(const ModelOptions& options) {
+  if (options.prefill_tail == 0 || options.prefill_mode() == PrefillMode::shortcut) return;
+  usage_error("--prefill-tail: expected --prefill shortcut with it, found --prefill {}",
               options.prefill);
 }
 
 Status check_folder(const std::string& model) {
-  if (model.empty()) return fail("-m: expected a model folder, found an empty name");
+  if (model.empty()) usage_error("-m: expected a model folder, found an empty name");
   std::error_code ignored;
   if (std::filesystem::is_directory(model, ignored)) return {};
   return fail(
@@ -106,7 +107,7 @@ void add_prefill_options(CLI::App& command, ModelOptions& options) {
 
 Result<LoadedModel> load_model(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  CACHALOT_OK(check_prefill_options(options));
+  check_prefill_options(options);
   CACHALOT_OK(check_folder(options.model));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
@@ -121,7 +122,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   if (generation.end_tokens.empty())
     generation.end_tokens = {static_cast<int32_t>(config.eos_token_id)};
   CACHALOT_TRY(EngramTokenMap classes, engram_token_map(tokenizer));
-  CACHALOT_TRY(const EngineOptions engine_settings, engine_options(options, config));
+  const EngineOptions engine_settings = engine_options(options, config);
   CACHALOT_TRY(auto engine, make_engine(checkpoint, std::move(classes.class_of), engine_settings));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

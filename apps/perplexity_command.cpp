@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "model_loader.h"
 #include "report.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
@@ -138,7 +139,7 @@ void print_score(const PerplexityOptions& options, const Score& score, int64_t w
 
 Status measure(PerplexityOptions options) {
   if (options.model.prefill_mode() == PrefillMode::shortcut) {
-    return fail(
+    usage_error(
         "--prefill shortcut: perplexity needs the logits of every token, which the shortcut leaves "
         "out; use --prefill exact");
   }
@@ -148,11 +149,11 @@ Status measure(PerplexityOptions options) {
   const int64_t context = model.engine->options().max_context;
   const int64_t window = options.window > 0 ? options.window : std::min(context, kDefaultWindow);
   if (window < 2 || window > context)
-    return fail("--window: expected 2 to {} tokens (the context, see --ctx), found {}", context,
+    usage_error("--window: expected 2 to {} tokens (the context, see --ctx), found {}", context,
                 window);
   const int64_t stride = options.stride > 0 ? options.stride : std::max<int64_t>(1, window / 2);
   if (stride > window - 1)
-    return fail("--stride: expected 1 to {} (one less than the window), found {}", window - 1,
+    usage_error("--stride: expected 1 to {} (one less than the window), found {}", window - 1,
                 stride);
   const std::vector<int32_t> ids = model.tokenizer.encode(text, EncodeMode::plain);
   const auto start = std::chrono::steady_clock::now();

@@ -15,23 +15,22 @@
 #include "report.h"
 #include "run_input.h"
 #include "sampling_options.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
-
-constexpr int kInterruptedExit = 130;  // as shells report SIGINT
 
 struct RunOptions {
   ModelOptions model;
   InputOptions input;
   SamplingOptions sampling;
-  std::string drafts;
+  DraftOptions drafts;
   bool json = false;
 };
 
 Result<Generator> open_generator(const LoadedModel& model, const RunOptions& options) {
   const int64_t block = model.config().has_drafts() ? model.config().dspark_block_size : 0;
-  CACHALOT_TRY(const DraftParameters drafts, draft_parameters(options.drafts, block));
+  const DraftParameters drafts = or_usage_error(draft_parameters(options.drafts, block));
   return Generator::open(*model.engine, drafts);
 }
 
@@ -43,8 +42,8 @@ bool styles_allowed() {
 Result<int> run_once(const RunOptions& options) {
   CACHALOT_TRY(const Conversation conversation, read_conversation(options.input));
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
-  CACHALOT_TRY(AnswerParameters parameters,
-               answer_parameters(options.sampling, model.generation, model.config().vocab_size));
+  AnswerParameters parameters = or_usage_error(
+      answer_parameters(options.sampling, model.generation, model.config().vocab_size));
   parameters.generation.prefill = options.model.prefill_mode();
   CACHALOT_TRY(Generator generator, open_generator(model, options));
 
@@ -71,12 +70,12 @@ Result<int> run_once(const RunOptions& options) {
 
 Result<int> run_chat(const RunOptions& options) {
   if (options.json)
-    return fail("--json: expected a prompt (argument, --file, --messages or stdin)");
-  if (options.input.raw) return fail("--raw: expected a prompt (argument, --file or stdin)");
+    usage_error("--json: expected a prompt (argument, --file, --messages or stdin)");
+  if (options.input.raw) usage_error("--raw: expected a prompt (argument, --file or stdin)");
   CACHALOT_TRY(ChatSettings settings, read_chat_settings(options.input));
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
-  CACHALOT_TRY(AnswerParameters parameters,
-               answer_parameters(options.sampling, model.generation, model.config().vocab_size));
+  AnswerParameters parameters = or_usage_error(
+      answer_parameters(options.sampling, model.generation, model.config().vocab_size));
   parameters.generation.prefill = options.model.prefill_mode();
   CACHALOT_TRY(Generator generator, open_generator(model, options));
   fmt::print("{} | {} | context {}\n", options.model.model, model.engine->description(),
@@ -106,7 +105,7 @@ void add_run_command(CLI::App& app) {
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->model);
   add_prefill_options(*command, options->model);
-  add_draft_option(*command, options->drafts);
+  add_draft_options(*command, options->drafts);
   command->callback([options] {
     const bool chat = !options->input.has_source() && isatty(STDIN_FILENO);
     const Result<int> code = chat ? run_chat(*options) : run_once(*options);

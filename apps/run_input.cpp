@@ -5,6 +5,7 @@
 
 #include "base/mapped_file.h"
 #include "tokenizer/utf8.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
@@ -88,7 +89,7 @@ Result<Conversation> read_messages(const InputOptions& options) {
   CACHALOT_TRY(std::vector<Tool> tools, read_tools(options.tools));
   if (tools.empty()) return conversation;
   Chat* chat = std::get_if<Chat>(&conversation->input);
-  if (chat == nullptr) return fail("--tools: expected messages, found a prompt without roles");
+  if (chat == nullptr) usage_error("--tools: expected messages, found a prompt without roles");
   CACHALOT_OK(attach_to_system(*chat, std::move(tools), std::nullopt));
   return conversation;
 }

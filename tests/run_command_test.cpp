@@ -200,18 +200,20 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheFlags) {
   expect_error("run --no-such-flag Hi", 2, "'cachalot run --help'");
   expect_error("run --thinking --no-thinking Hi", 2, "--thinking");
   expect_error("run --temperature warm Hi", 2, "temperature");
-  expect_error("run --temperature 2.5 Hi", 1,
+  expect_error("run --temperature 2.5 Hi", 2,
                "temperature: expected a number from 0 to 2, found 2.5");
-  expect_error("run --top-p 1.5 Hi", 1, "top_p");
-  expect_error("run --logit-bias 5 Hi", 1, "--logit-bias: expected ID=VALUE");
-  expect_error("run --logit-bias 2048=1 Hi", 1, "expected token ids from 0 to 2047, found 2048");
-  expect_error("run --stop '' Hi", 1, "--stop");
-  expect_error("run --isa sse9 Hi", 1, "--isa: expected generic, avx2");
-  expect_error("run -m '' Hi", 1, "-m: expected a model folder, found an empty name");
+  expect_error("run --top-p 1.5 Hi", 2, "top_p");
+  expect_error("run --logit-bias 5 Hi", 2, "--logit-bias: expected ID=VALUE");
+  expect_error("run --logit-bias 2048=1 Hi", 2, "expected token ids from 0 to 2047, found 2048");
+  expect_error("run --stop '' Hi", 2, "--stop");
+  expect_error("run --isa sse9 Hi", 2, "--isa: expected generic, avx2");
+  expect_error("run -m '' Hi", 2, "-m: expected a model folder, found an empty name");
   expect_error("run --seed -1 Hi", 2, "expected a whole number from 0 to 18446744073709551615");
   expect_error("run --seed 18446744073709551616 Hi", 2, "found 18446744073709551616");
   expect_error("run --top-k 9223372036854775808 Hi", 2, "found 9223372036854775808");
-  expect_error("run --ctx 1000000 Hi", 1, "--ctx: the model takes at most 4096 tokens");
+  expect_error("run --ctx 1000000 Hi", 2, "--ctx: the model takes at most 4096 tokens");
+  expect_error("run --drafts 6 Hi", 2, "--drafts: expected off, on, auto or a number from 1 to 5");
+  expect_error("run --draft-method lucky Hi", 2, "--draft-method");
   expect_error("nonsense", 2, "nonsense");
 }
 
@@ -283,11 +285,11 @@ TEST_F(RunCommand, PerplexityNamesWhatIsWrong) {
   expect_error("perplexity models/nano", 2, "file");
   expect_error("perplexity models/nano /nonexistent/text", 1, "/nonexistent/text");
   expect_error("perplexity models/nano " + write("empty", ""), 1, "empty file");
-  expect_error("perplexity models/nano --window 8 --stride 8 " + write("short", "Hi"), 1,
+  expect_error("perplexity models/nano --window 8 --stride 8 " + write("short", "Hi"), 2,
                "--stride: expected 1 to 7");
-  expect_error("perplexity models/nano --window 5000 " + write("short", "Hi"), 1,
+  expect_error("perplexity models/nano --window 5000 " + write("short", "Hi"), 2,
                "--window: expected 2 to 4096 tokens");
-  expect_error("perplexity models/nano --prefill shortcut " + write("short", "Hi"), 1,
+  expect_error("perplexity models/nano --prefill shortcut " + write("short", "Hi"), 2,
                "needs the logits of every token");
 }
 
@@ -299,7 +301,7 @@ TEST_F(RunCommand, ReadsALongPromptByTheShortcut) {
     const Json json = json_answer(std::string(options) + " --messages " + request);
     EXPECT_EQ(text_of(json, "text"), answer) << options;
   }
-  expect_error("run --prefill-tail 64 Hello!", 1, "--prefill-tail: expected --prefill shortcut");
+  expect_error("run --prefill-tail 64 Hello!", 2, "--prefill-tail: expected --prefill shortcut");
   expect_error("run --prefill quick Hello!", 2, "--prefill");
 }
 
