@@ -160,7 +160,7 @@ TEST(Checkpoint, HoldsTheIndexAgainstTheShards) {
 
 TEST(Checkpoint, RefusesABadIndex) {
   const std::pair<const char*, const char*> cases[] = {
-      {"{", "not valid JSON: parse error"},
+      {"{", "not valid JSON at byte 2: parse error"},
       {"[]", "found a list"},
       {"{}", "expected a weight_map"},
       {"{\"weight_map\": 3}", "weight_map"},

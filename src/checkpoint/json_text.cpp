@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 
-// The library puts its own name and a number for the error in brackets in front.
-std::string without_tag(std::string_view message) {
+}  // namespace
+
+std::string json_problem(const nlohmann::json::exception& error) {
+  const std::string_view message = error.what();
   const size_t end = message.starts_with('[') ? message.find("] ") : std::string_view::npos;
   return std::string(end == std::string_view::npos ? message : message.substr(end + 2));
 }
-
-}  // namespace
 
 Result<nlohmann::json> parse_json_strictly(std::string_view text) {
   using Event = nlohmann::json::parse_event_t;
@@ -39,7 +39,7 @@ Result<nlohmann::json> parse_json_strictly(std::string_view text) {
     if (!problem.empty()) return fail("{}", problem);
     return document;
   } catch (const nlohmann::json::exception& error) {
-    return fail("not valid JSON: {}", without_tag(error.what()));
+    return fail("not valid JSON: {}", json_problem(error));
   }
 }
 

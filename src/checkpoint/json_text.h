@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -11,5 +12,8 @@ namespace cachalot {
 
 // Errors: not JSON (with the position), a key given twice, deeper than 32 levels.
 Result<nlohmann::json> parse_json_strictly(std::string_view text);
+
+// What the parser found, without the bracketed name and number that it puts in front.
+std::string json_problem(const nlohmann::json::exception& error);
 
 }  // namespace cachalot

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "checkpoint/json_text.h"
+
 namespace cachalot {
 namespace {
 
@@ -122,7 +124,7 @@ class HeaderEvents {
   bool binary(std::vector<uint8_t>&) { return refuse("expected no binary value here"); }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
-    problem = fmt::format("header is not valid JSON at byte {}: {}", position, error.what());
+    problem = fmt::format("header is not valid JSON at byte {}: {}", position, json_problem(error));
     return false;
   }
 

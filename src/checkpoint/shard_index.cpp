@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "checkpoint/json_text.h"
+
 namespace cachalot {
 namespace {
 
@@ -65,7 +67,7 @@ class IndexEvents {
   bool null() { return scalar(); }
   bool binary(std::vector<uint8_t>&) { return scalar(); }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
-    return refuse(fmt::format("not valid JSON at byte {}: {}", position, error.what()));
+    return refuse(fmt::format("not valid JSON at byte {}: {}", position, json_problem(error)));
   }
 
  private:
