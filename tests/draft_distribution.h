@@ -89,27 +89,6 @@ ChiSquare compare(const PairCounts& a, const PairCounts& b, Cell cell) {
   return result;
 }
 
-// Lets every second token of the vocabulary through, in turn the odd and the even ones.
-class AlternatingMask final : public TokenMask {
- public:
-  explicit AlternatingMask(int64_t vocabulary)
-      : words_(static_cast<size_t>(vocabulary + 63) / 64) {}
-
-  std::span<const uint64_t> allowed(std::span<const int32_t> drafts) override {
-    const bool odd = (accepted_.size() + drafts.size()) % 2 != 0;
-    std::ranges::fill(words_, odd ? 0xAAAAAAAAAAAAAAAA : 0x5555555555555555);
-    return words_;
-  }
-  void accept(int32_t token) override { accepted_.push_back(token); }
-
-  const std::vector<int32_t>& accepted() const { return accepted_; }
-  void clear() { accepted_.clear(); }
-
- private:
-  std::vector<uint64_t> words_;
-  std::vector<int32_t> accepted_;
-};
-
 // A fact; the anchor, its full stop, may be followed by any other one.
 inline std::vector<int32_t> open_ended_prompt() { return {0, 277, 457, 338, 1854, 272, 1596}; }
 inline constexpr int32_t kOpenEndedAnchor = 16;

@@ -1,6 +1,7 @@
 // Drafts drawn from the draft head's distribution: another text, from the same distribution.
 #include <gtest/gtest.h>
 
+#include "alternating_mask.h"
 #include "answer_batch.h"
 #include "draft_distribution.h"
 #include "draft_examples.h"
@@ -88,14 +89,34 @@ TEST(ProbabilisticDrafts, DependOnTheSeedAlone) {
   EXPECT_NE(found[2], found[3]);
 }
 
+TEST(ProbabilisticDrafts, KeepToTheMaskWhichHearsOfAcceptedTokensOnly) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2});
+  Generator drafting = *Generator::open(*engine, kFour);
+  int64_t accepted = 0;
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    test::AlternatingMask mask(engine->config().vocab_size);
+    GenerationParameters parameters = parameters_of(1, seed);
+    parameters.mask = &mask;
+    parameters.sampling.logit_bias = {{1, -100.0}};
+    const auto found = drafting.generate(test::open_ended_prompt(), parameters);
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(mask.accepted(), found->ids);
+    for (size_t i = 0; i < found->ids.size(); ++i) {
+      EXPECT_EQ(static_cast<size_t>(found->ids[i]) % 2, i % 2) << "token " << i;
+    }
+    for (const int64_t count : found->accepted) accepted += count;
+  }
+  EXPECT_GT(accepted, 0);
+}
+
 // The small form of what the soak draws 50,000 times from every setting.
 TEST(ProbabilisticDrafts, AreDistributedAsPlainTokens) {
   const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .rollback = 64});
   constexpr int64_t kDraws = 2000;
   const test::DistributionSetting setting = test::distribution_settings().front();
   test::MemoEngine memo(*engine, test::open_ended_prompt());
-  const auto plain = draw_pairs(memo, {setting.name, setting.sampling, kPlain},
-                                test::kOpenEndedAnchor, kDraws, 1);
+  const auto plain =
+      draw_pairs(memo, {setting.name, setting.sampling, kPlain}, test::kOpenEndedAnchor, kDraws, 1);
   const auto drafted = draw_pairs(memo, setting, test::kOpenEndedAnchor, kDraws, 1'000'001);
   test::expect_equal_distributions(plain, drafted, setting.name);
 }
