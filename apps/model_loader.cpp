@@ -69,7 +69,7 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
   command
       .add_option("--isa", options.isa,
-                  "Instruction set: generic, avx2, avx512, avx512_bf16 (default: the best here)")
+                  "Instruction set: generic, avx2, avx512, avx512_bf16, amx (default: the best here)")
       ->group(kGroup);
   command
       .add_option("--backend", options.backend,

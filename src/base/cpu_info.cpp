@@ -2,6 +2,8 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/environment.h"
 
@@ -27,6 +29,12 @@ unsigned saved_state() {
   return low;
 }
 
+// Linux lets a process use the 8 KB of tile registers only after it has asked.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 Isa detect() {
   const Registers basic = cpuid(1, 0);
   const Registers extended = cpuid(7, 0);
@@ -45,7 +53,13 @@ Isa detect() {
   if (!avx512) return Isa::avx2;
 
   constexpr int kBf16 = 5;
-  return bit(cpuid(7, 1).a, kBf16) ? Isa::avx512_bf16 : Isa::avx512;
+  if (!bit(cpuid(7, 1).a, kBf16)) return Isa::avx512;
+
+  constexpr unsigned kTileState = 0x60000;
+  constexpr int kAmxBf16 = 22, kAmxTile = 24, kVbmi = 1;
+  const bool amx = (state & kTileState) == kTileState && bit(extended.d, kAmxBf16) &&
+                   bit(extended.d, kAmxTile) && bit(extended.c, kVbmi) && may_use_tiles();
+  return amx ? Isa::amx : Isa::avx512_bf16;
 }
 
 bool made_by_intel() {
@@ -66,6 +80,8 @@ std::string_view name_of(Isa isa) {
       return "avx512";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::amx:
+      return "amx";
   }
   return "unknown";
 }
@@ -92,7 +108,8 @@ Result<Isa> choose_isa(std::string_view name) {
   const std::optional<Isa> isa = isa_named(name);
   if (!isa) {
     return fail(
-        "expected generic, avx2, avx512 or avx512_bf16, found \"{}\"; this machine runs up to {}",
+        "expected generic, avx2, avx512, avx512_bf16 or amx, found \"{}\"; this machine runs up to "
+        "{}",
         name, name_of(best_isa()));
   }
   if (!supports(*isa)) {

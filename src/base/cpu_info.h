@@ -11,12 +11,13 @@
 namespace cachalot {
 
 // In ascending order: a CPU that has one has those before it. avx2 means AVX2 + FMA + F16C, avx512
-// means F + BW + DQ + VL.
-enum class Isa { generic, avx2, avx512, avx512_bf16 };
+// means F + BW + DQ + VL, amx means TILE + BF16 and AVX-512's VBMI.
+enum class Isa { generic, avx2, avx512, avx512_bf16, amx };
 
-inline constexpr Isa kAllIsas[] = {Isa::generic, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+inline constexpr Isa kAllIsas[] = {Isa::generic, Isa::avx2, Isa::avx512, Isa::avx512_bf16,
+                                   Isa::amx};
 
-// "generic", "avx2", "avx512", "avx512_bf16"
+// "generic", "avx2", "avx512", "avx512_bf16", "amx"
 std::string_view name_of(Isa isa);
 std::optional<Isa> isa_named(std::string_view name);
 

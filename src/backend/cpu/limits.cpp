@@ -9,7 +9,8 @@ const LimitKernels& limit_kernels_for(Isa isa) {
   if (isa == Isa::generic) return kGenericLimitKernels;
   if (isa == Isa::avx2) return kAvx2LimitKernels;
   if (isa == Isa::avx512) return kAvx512LimitKernels;
-  return kAvx512Bf16LimitKernels;
+  if (isa == Isa::avx512_bf16) return kAvx512Bf16LimitKernels;
+  return kAmxLimitKernels;
 }
 
 bool supports(const PeakLoop& loop) {

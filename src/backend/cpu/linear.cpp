@@ -8,23 +8,62 @@
 namespace cachalot::cpu {
 namespace {
 
-// Prepared activation rows in the queue's shared scratch, with the pointers the kernels follow.
-struct PreparedRows {
-  std::byte* data;
-  int64_t stride;
-  const void** pointers;  // [count]
-
-  PreparedRows(Queue& queue, int64_t count, int64_t columns)
-      : stride(activation_stride(queue.matmul(), columns)) {
+// Activation rows prepared for the kernels in the queue's shared scratch: `groups` operands of
+// `tokens` rows, row after row with the pointers to them, and packed where the kernels want that.
+class PreparedRows {
+ public:
+  PreparedRows(Queue& queue, const PackedWeight& weight, int64_t groups, int64_t tokens)
+      : kernels_(queue.matmul()),
+        columns_(weight.columns),
+        format_(weight.format),
+        groups_(groups),
+        tokens_(tokens),
+        stride_(activation_stride(kernels_, columns_)) {
+    if (kernels_.pack) packed_bytes_ = (kernels_.packed_bytes(tokens, columns_) + 63) / 64 * 64;
     ScratchLayout layout;
-    const size_t values = layout.add(count, static_cast<size_t>(stride));
-    const size_t table = layout.add(count, sizeof(void*));
+    const size_t values = layout.add(groups * tokens, static_cast<size_t>(stride_));
+    const size_t table = layout.add(groups * tokens, sizeof(void*));
+    const size_t packed = layout.add(groups, static_cast<size_t>(packed_bytes_));
     std::byte* shared = queue.scratch().reserve_shared(layout.bytes());
-    data = shared + values;
-    pointers = reinterpret_cast<const void**>(shared + table);
-    for (int64_t i = 0; i < count; ++i) pointers[i] = data + i * stride;
+    pointers_ = reinterpret_cast<const void**>(shared + table);
+    packed_ = shared + packed;
+    for (int64_t i = 0; i < groups * tokens; ++i) pointers_[i] = shared + values + i * stride_;
   }
-  void* row(int64_t index) const { return data + index * stride; }
+
+  // Units of preparation, independent of each other.
+  int64_t pieces() const { return groups_ * pieces_of_group(); }
+
+  // Calls fill(group, token, prepared row) for every row of the piece.
+  template <class F>
+  void prepare(int64_t piece, F&& fill) const {
+    const int64_t group = piece / pieces_of_group(), first = piece % pieces_of_group() * span();
+    for (int64_t t = first; t < std::min(tokens_, first + span()); ++t) {
+      fill(group, t, const_cast<void*>(pointers_[group * tokens_ + t]));
+    }
+    if (kernels_.pack) {
+      kernels_.pack(pointers_ + group * tokens_, tokens_, columns_, format_, first / kPackTokens,
+                    packed_ + group * packed_bytes_);
+    }
+  }
+
+  // Sets the operand of a product.
+  void give(Product& product, int64_t group) const {
+    product.x = pointers_ + group * tokens_;
+    product.packed = packed_ + group * packed_bytes_;
+    product.tokens = tokens_;
+  }
+
+ private:
+  int64_t span() const { return kernels_.pack ? kPackTokens : 1; }
+  int64_t pieces_of_group() const { return (tokens_ + span() - 1) / span(); }
+
+  const MatmulKernels& kernels_;
+  int64_t columns_;
+  PackedWeight::Format format_;
+  int64_t groups_, tokens_, stride_;
+  int64_t packed_bytes_ = 0;
+  const void** pointers_;  // [groups * tokens]
+  std::byte* packed_;      // [groups] operands
 };
 
 }  // namespace
@@ -36,30 +75,33 @@ void linear(Queue& queue, const LinearArgs& args) {
   const int64_t tokens = args.x.extent(0);
   if (tokens == 0) return;
   const int threads = queue.team().size();
-  const PreparedRows prepared(queue, tokens, weight.columns);
+  const PreparedRows prepared(queue, weight, 1, tokens);
+  const OutputPieces outputs(kernels, weight.rows, tokens, threads);
   queue.scratch().reserve_per_thread(static_cast<size_t>(kernels.scratch_bytes));
-  WorkShare rows(tokens, threads), blocks(output_blocks(weight.rows), threads),
+  WorkShare rows(prepared.pieces(), threads), blocks(outputs.count(), threads),
       norms(tokens, threads);
 
   queue.run(tokens * weight.rows * weight.columns, [&](const TeamMember& member) {
-    rows.each([&](int64_t t) {
-      if (weight.format == PackedWeight::Format::fp8) {
-        kernels.quantize(args.x.row(t), weight.columns, weight.format, prepared.row(t));
-      } else {
-        kernels.keep(args.x.row(t), weight.columns, weight.format, prepared.row(t));
-      }
+    rows.each([&](int64_t piece) {
+      prepared.prepare(piece, [&](int64_t, int64_t t, void* row) {
+        if (weight.format == PackedWeight::Format::fp8) {
+          kernels.quantize(args.x.row(t), weight.columns, weight.format, row);
+        } else {
+          kernels.keep(args.x.row(t), weight.columns, weight.format, row);
+        }
+      });
     });
     member.barrier();
-    blocks.each([&](int64_t block) {
-      kernels.multiply({.weight = weight,
-                        .first_row = block * kOutputBlock,
-                        .last_row = std::min(weight.rows, (block + 1) * kOutputBlock),
-                        .x = prepared.pointers,
-                        .tokens = tokens,
-                        .y = args.y.data,
-                        .y_f32 = args.y_f32.data,
-                        .y_stride = weight.rows},
-                       queue.scratch().of_thread(member.index()));
+    blocks.each_with_next([&](int64_t piece, int64_t next) {
+      Product product{.weight = weight,
+                      .first_row = outputs.first(piece),
+                      .last_row = outputs.last(piece),
+                      .y = args.y.data,
+                      .y_f32 = args.y_f32.data,
+                      .y_stride = weight.rows};
+      if (next >= 0) announce(product, weight, outputs.first(next), outputs.last(next));
+      prepared.give(product, 0);
+      kernels.multiply(product, queue.scratch().of_thread(member.index()));
     });
     if (args.norm.absent() || args.y.absent()) return;
     member.barrier();
@@ -76,31 +118,32 @@ void grouped_linear(Queue& queue, const GroupedLinearArgs& args) {
   const int64_t tokens = args.x.extent(0);
   const int64_t groups = args.x.extent(1);
   if (tokens == 0) return;
-  const int64_t outputs = weight.rows / groups;
-  const int64_t group_blocks = output_blocks(outputs);
   const int threads = queue.team().size();
-  // Row g * tokens + t holds token t's group g.
-  const PreparedRows prepared(queue, groups * tokens, weight.columns);
+  const PreparedRows prepared(queue, weight, groups, tokens);
+  const OutputPieces outputs(kernels, weight.rows / groups, tokens, threads);
   queue.scratch().reserve_per_thread(static_cast<size_t>(kernels.scratch_bytes));
-  WorkShare rows(groups * tokens, threads), blocks(groups * group_blocks, threads);
+  WorkShare rows(prepared.pieces(), threads), blocks(groups * outputs.count(), threads);
 
   queue.run(tokens * weight.rows * weight.columns, [&](const TeamMember& member) {
-    rows.each([&](int64_t i) {
-      const bf16* x = args.x.row(i % tokens) + i / tokens * weight.columns;
-      kernels.keep(x, weight.columns, weight.format, prepared.row(i));
+    rows.each([&](int64_t piece) {
+      prepared.prepare(piece, [&](int64_t group, int64_t t, void* row) {
+        kernels.keep(args.x.row(t) + group * weight.columns, weight.columns, weight.format, row);
+      });
     });
     member.barrier();
-    blocks.each([&](int64_t i) {
-      const int64_t group = i / group_blocks;
-      const int64_t first = i % group_blocks * kOutputBlock;
-      kernels.multiply({.weight = weight,
-                        .first_row = group * outputs + first,
-                        .last_row = group * outputs + std::min(outputs, first + kOutputBlock),
-                        .x = prepared.pointers + group * tokens,
-                        .tokens = tokens,
-                        .y = args.y.data,
-                        .y_stride = weight.rows},
-                       queue.scratch().of_thread(member.index()));
+    blocks.each_with_next([&](int64_t i, int64_t next) {
+      const int64_t group = i / outputs.count(), piece = i % outputs.count();
+      Product product{.weight = weight,
+                      .first_row = group * outputs.rows + outputs.first(piece),
+                      .last_row = group * outputs.rows + outputs.last(piece),
+                      .y = args.y.data,
+                      .y_stride = weight.rows};
+      if (next >= 0) {
+        const int64_t start = next / outputs.count() * outputs.rows, then = next % outputs.count();
+        announce(product, weight, start + outputs.first(then), start + outputs.last(then));
+      }
+      prepared.give(product, group);
+      kernels.multiply(product, queue.scratch().of_thread(member.index()));
     });
   });
 }
@@ -113,27 +156,30 @@ void head(Queue& queue, const HeadArgs& args) {
                                                  .codes = {},
                                                  .scales = {},
                                                  .values = args.weight});
-  const int64_t outputs = args.rows.extent(0);
-  if (outputs == 0) return;
+  const int64_t count = args.rows.extent(0);
+  if (count == 0) return;
   const int threads = queue.team().size();
-  const PreparedRows prepared(queue, outputs, weight.columns);
+  const PreparedRows prepared(queue, weight, 1, count);
+  const OutputPieces outputs(kernels, weight.rows, count, threads);
   queue.scratch().reserve_per_thread(static_cast<size_t>(kernels.scratch_bytes));
-  WorkShare rows(outputs, threads), blocks(output_blocks(weight.rows), threads);
+  WorkShare rows(prepared.pieces(), threads), blocks(outputs.count(), threads);
 
-  queue.run(outputs * weight.rows * weight.columns, [&](const TeamMember& member) {
-    rows.each([&](int64_t i) {
-      kernels.keep(args.x.row(args.rows.data[i]), weight.columns, weight.format, prepared.row(i));
+  queue.run(count * weight.rows * weight.columns, [&](const TeamMember& member) {
+    rows.each([&](int64_t piece) {
+      prepared.prepare(piece, [&](int64_t, int64_t i, void* row) {
+        kernels.keep(args.x.row(args.rows.data[i]), weight.columns, weight.format, row);
+      });
     });
     member.barrier();
-    blocks.each([&](int64_t block) {
-      kernels.multiply({.weight = weight,
-                        .first_row = block * kOutputBlock,
-                        .last_row = std::min(weight.rows, (block + 1) * kOutputBlock),
-                        .x = prepared.pointers,
-                        .tokens = outputs,
-                        .y_f32 = args.logits.data,
-                        .y_stride = weight.rows},
-                       queue.scratch().of_thread(member.index()));
+    blocks.each_with_next([&](int64_t piece, int64_t next) {
+      Product product{.weight = weight,
+                      .first_row = outputs.first(piece),
+                      .last_row = outputs.last(piece),
+                      .y_f32 = args.logits.data,
+                      .y_stride = weight.rows};
+      if (next >= 0) announce(product, weight, outputs.first(next), outputs.last(next));
+      prepared.give(product, 0);
+      kernels.multiply(product, queue.scratch().of_thread(member.index()));
     });
   });
 }

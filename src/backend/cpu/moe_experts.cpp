@@ -1,5 +1,6 @@
 // moe_experts (contract: ops/experts.h; docs/kernels/linear.md). Rows are grouped by expert, so
 // that every chosen expert's weights are read once however many tokens chose it.
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/packed_weight.h"
@@ -11,16 +12,23 @@ namespace {
 
 // Hidden values per piece of work: a whole quantization group, quantized where it is computed.
 constexpr int64_t kHiddenBlock = kScaleBlock;
-static_assert(kHiddenBlock % kOutputBlock == 0);
 
 // Tokens whose gate and up values of a piece wait in a thread's scratch.
 constexpr int64_t kTokenBlock = 192;
+static_assert(kTokenBlock % kPackTokens == 0);
 
 // An expert with the tokens that chose it.
 struct Group {
   PackedWeight w1, w2, w3;
   int64_t first = 0;  // its rows among the sorted (token, expert) pairs
   int64_t count = 0;
+  int64_t packed = 0;  // its rows among the packed ones, where every group starts a tile
+};
+
+// kPackTokens rows of a group, packed as one piece of work.
+struct PackTile {
+  int32_t group;
+  int32_t tile;
 };
 
 struct Buffers {
@@ -35,7 +43,10 @@ struct Buffers {
   const void** x_rows;       // [rows] a pair's prepared token
   std::byte* hidden;         // [rows] prepared
   const void** hidden_rows;  // [rows]
-  bf16* y;                   // [rows, dim] experts' outputs
+  PackTile* tiles;           // of all groups
+  std::byte* packed_x;       // the groups' operands, where the kernels want them packed
+  std::byte* packed_hidden;
+  bf16* y;  // [rows, dim] experts' outputs
   int64_t x_stride, hidden_stride;
 };
 
@@ -56,6 +67,16 @@ Buffers reserve(Queue& queue, int64_t tokens, int64_t k, int64_t experts, int64_
   const size_t x_rows = layout.add(b.rows, sizeof(void*));
   const size_t hidden = layout.add(b.rows, static_cast<size_t>(b.hidden_stride));
   const size_t hidden_rows = layout.add(b.rows, sizeof(void*));
+  // Every group may leave a tile of kPackTokens unfilled.
+  const int64_t most_groups = std::min(tokens * k, experts) + 1;
+  const int64_t packed_rows = b.rows + most_groups * (kPackTokens - 1);
+  const auto packed_bytes = [&](int64_t columns) -> size_t {
+    const MatmulKernels& kernels = queue.matmul();
+    return kernels.pack ? static_cast<size_t>(kernels.packed_bytes(packed_rows, columns)) : 0;
+  };
+  const size_t tiles = layout.add(packed_rows / kPackTokens + 1, sizeof(PackTile));
+  const size_t packed_x = layout.add(1, packed_bytes(dim));
+  const size_t packed_hidden = layout.add(1, packed_bytes(width));
   const size_t y = layout.add(b.rows * dim, sizeof(bf16));
   std::byte* shared = queue.scratch().reserve_shared(layout.bytes());
   const auto at = [&]<class T>(T*& pointer, size_t offset) {
@@ -71,6 +92,9 @@ Buffers reserve(Queue& queue, int64_t tokens, int64_t k, int64_t experts, int64_
   at(b.x_rows, x_rows);
   at(b.hidden, hidden);
   at(b.hidden_rows, hidden_rows);
+  at(b.tiles, tiles);
+  at(b.packed_x, packed_x);
+  at(b.packed_hidden, packed_hidden);
   at(b.y, y);
   return b;
 }
@@ -116,13 +140,27 @@ int64_t make_groups(const MoeExpertsArgs& args, const Buffers& b) {
     const int64_t last = b.first_of[e];  // moved to the end by sort_pairs
     if (last > first) {
       const ExpertMatrices& expert = args.experts[e];
-      b.groups[count++] = {packed(expert.w1), packed(expert.w2), packed(expert.w3), first,
-                           last - first};
+      b.groups[count++] = {
+          packed(expert.w1), packed(expert.w2), packed(expert.w3), first, last - first, 0};
     }
     first = last;
   }
-  b.groups[count++] = {packed(args.shared.w1), packed(args.shared.w2), packed(args.shared.w3),
-                       pairs, b.rows - pairs};
+  b.groups[count++] = {packed(args.shared.w1), packed(args.shared.w2),
+                       packed(args.shared.w3), pairs,
+                       b.rows - pairs,         0};
+  return count;
+}
+
+// Returns how many tiles the groups' rows make.
+int64_t make_tiles(const Buffers& b, int64_t groups) {
+  int64_t count = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    b.groups[g].packed = count * kPackTokens;
+    const int64_t tiles = (b.groups[g].count + kPackTokens - 1) / kPackTokens;
+    for (int64_t t = 0; t < tiles; ++t) {
+      b.tiles[count++] = {static_cast<int32_t>(g), static_cast<int32_t>(t)};
+    }
+  }
   return count;
 }
 
@@ -147,14 +185,17 @@ class Step {
     CACHALOT_CHECK(width_ % kHiddenBlock == 0, "{} hidden values", width_);
     sort_pairs(args, b_);
     groups_ = make_groups(args, b_);
+    if (kernels_.pack) tiles_ = make_tiles(b_, groups_);
     queue.scratch().reserve_per_thread(kernel_bytes() + sizeof(HiddenScratch));
   }
 
   void run() {
     const int threads = queue_.team().size();
-    const int64_t hidden_blocks = width_ / kHiddenBlock, blocks = output_blocks(dim_);
-    WorkShare prepare(tokens_, threads), hidden(groups_ * hidden_blocks, threads),
-        outputs(groups_ * blocks, threads), sums(tokens_, threads);
+    const int64_t hidden_blocks = width_ / kHiddenBlock;
+    const OutputPieces pieces(kernels_, dim_, b_.rows / groups_, threads);
+    WorkShare prepare(tokens_, threads), pack_x(tiles_, threads),
+        hidden(groups_ * hidden_blocks, threads), pack_hidden(tiles_, threads),
+        outputs(groups_ * pieces.count(), threads), sums(tokens_, threads);
     queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
       std::byte* scratch = queue_.scratch().of_thread(member.index());
       prepare.each([&](int64_t t) {
@@ -163,12 +204,31 @@ class Step {
         kernels_.quantize(x, dim_, PackedWeight::Format::fp8, b_.x + (tokens_ + t) * b_.x_stride);
       });
       member.barrier();
-      hidden.each([&](int64_t i) {
-        hidden_piece(b_.groups[i / hidden_blocks], i % hidden_blocks * kHiddenBlock, scratch);
+      if (tiles_ > 0) {
+        pack_x.each([&](int64_t i) { pack(b_.tiles[i], b_.x_rows, dim_, b_.packed_x); });
+        member.barrier();
+      }
+      hidden.each_with_next([&](int64_t i, int64_t next) {
+        const Group* then = next < 0 ? nullptr : &b_.groups[next / hidden_blocks];
+        hidden_piece(b_.groups[i / hidden_blocks], i % hidden_blocks * kHiddenBlock, then,
+                     next % hidden_blocks * kHiddenBlock, scratch);
       });
       member.barrier();
-      outputs.each([&](int64_t i) {
-        output_piece(b_.groups[i / blocks], i % blocks * kOutputBlock, scratch);
+      if (tiles_ > 0) {
+        pack_hidden.each(
+            [&](int64_t i) { pack(b_.tiles[i], b_.hidden_rows, width_, b_.packed_hidden); });
+        member.barrier();
+      }
+      outputs.each_with_next([&](int64_t i, int64_t next) {
+        Product product;
+        if (next >= 0) {
+          const int64_t piece = next % pieces.count();
+          announce(product, b_.groups[next / pieces.count()].w2, pieces.first(piece),
+                   pieces.last(piece));
+        }
+        const int64_t piece = i % pieces.count();
+        output_piece(b_.groups[i / pieces.count()], pieces.first(piece), pieces.last(piece),
+                     product, scratch);
       });
       member.barrier();
       sums.each([&](int64_t t) { sum_token(t); });
@@ -178,25 +238,49 @@ class Step {
  private:
   size_t kernel_bytes() const { return static_cast<size_t>(kernels_.scratch_bytes + 63) / 64 * 64; }
 
-  // kHiddenBlock rows of w1 and w3 for all of the group's tokens, activated and quantized.
-  void hidden_piece(const Group& group, int64_t row, std::byte* scratch) {
+  // Where the packed operand of a group starts.
+  std::byte* packed_at(std::byte* packed, const Group& group, int64_t columns) const {
+    return kernels_.pack ? packed + kernels_.packed_bytes(group.packed, columns) : packed;
+  }
+
+  void pack(const PackTile& tile, const void* const* rows, int64_t columns, std::byte* packed) {
+    const Group& group = b_.groups[tile.group];
+    kernels_.pack(rows + group.first, group.count, columns, group.w1.format, tile.tile,
+                  packed_at(packed, group, columns));
+  }
+
+  // kHiddenBlock rows of w1 and w3 for all of the group's tokens, activated and quantized; then
+  // the thread does the same for rows next_row .. of `next`.
+  void hidden_piece(const Group& group, int64_t row, const Group* next, int64_t next_row,
+                    std::byte* scratch) {
     auto* own = reinterpret_cast<HiddenScratch*>(scratch + kernel_bytes());
+    const int64_t step = std::min(kernels_.few_rows, kHiddenBlock);
+    const std::byte* packed = packed_at(b_.packed_x, group, dim_);
     for (int64_t done = 0; done < group.count; done += kTokenBlock) {
       const int64_t first = group.first + done;
       const int64_t count = std::min(kTokenBlock, group.count - done);
-      for (int64_t r = row; r < row + kHiddenBlock; r += kOutputBlock) {
+      for (int64_t r = row; r < row + kHiddenBlock; r += step) {
         // A piece's values lie kHiddenBlock apart, column 0 being row `row`.
-        Product product{.weight = group.w1,
-                        .first_row = r,
-                        .last_row = r + kOutputBlock,
-                        .x = b_.x_rows + first,
-                        .tokens = count,
-                        .y = own->gate,
-                        .y_stride = kHiddenBlock,
-                        .y_first_row = row};
+        Product product{
+            .weight = group.w1,
+            .first_row = r,
+            .last_row = r + step,
+            .x = b_.x_rows + first,
+            .packed = kernels_.pack ? packed + kernels_.packed_bytes(done, dim_) : packed,
+            .tokens = count,
+            .y = own->gate,
+            .y_stride = kHiddenBlock,
+            .y_first_row = row};
+        announce(product, group.w3, r, r + step);
         kernels_.multiply(product, scratch);
         product.weight = group.w3;
         product.y = own->up;
+        product.next_codes = product.next_scales = {};
+        if (r + step < row + kHiddenBlock) {
+          announce(product, group.w1, r + step, r + 2 * step);
+        } else if (next) {
+          announce(product, next->w1, next_row, next_row + step);
+        }
         kernels_.multiply(product, scratch);
       }
       for (int64_t i = 0; i < count; ++i) {
@@ -209,15 +293,17 @@ class Step {
     }
   }
 
-  void output_piece(const Group& group, int64_t row, std::byte* scratch) {
-    kernels_.multiply({.weight = group.w2,
-                       .first_row = row,
-                       .last_row = std::min(dim_, row + kOutputBlock),
-                       .x = b_.hidden_rows + group.first,
-                       .tokens = group.count,
-                       .y = b_.y + group.first * dim_,
-                       .y_stride = dim_},
-                      scratch);
+  void output_piece(const Group& group, int64_t first, int64_t last, Product& product,
+                    std::byte* scratch) {
+    product.weight = group.w2;
+    product.first_row = first;
+    product.last_row = last;
+    product.x = b_.hidden_rows + group.first;
+    product.packed = packed_at(b_.packed_hidden, group, width_);
+    product.tokens = group.count;
+    product.y = b_.y + group.first * dim_;
+    product.y_stride = dim_;
+    kernels_.multiply(product, scratch);
   }
 
   void sum_token(int64_t token) {
@@ -231,6 +317,7 @@ class Step {
   const int64_t tokens_, k_, dim_, width_;
   const Buffers b_;
   int64_t groups_ = 0;
+  int64_t tiles_ = 0;  // 0: the kernels follow the rows
 };
 
 }  // namespace

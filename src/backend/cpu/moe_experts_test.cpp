@@ -181,6 +181,13 @@ std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<
   std::vector<float> prepared(64), y(16 * tokens);
   kernels.quantize(x.data(), 32, PackedWeight::Format::fp4, prepared.data());
   const std::vector<const void*> rows(tokens, prepared.data());
+  std::vector<uint8_t> packed;
+  if (kernels.pack) {
+    packed.resize(static_cast<size_t>(kernels.packed_bytes(tokens, 32)));
+    for (int64_t tile = 0; tile * kPackTokens < tokens; ++tile) {
+      kernels.pack(rows.data(), tokens, 32, PackedWeight::Format::fp4, tile, packed.data());
+    }
+  }
   kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,
                                .rows = 32,
                                .columns = 32,
@@ -189,6 +196,7 @@ std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<
                     .first_row = 16,
                     .last_row = 32,
                     .x = rows.data(),
+                    .packed = packed.data(),
                     .tokens = tokens,
                     .y_f32 = y.data(),
                     .y_stride = 16,

@@ -1,6 +1,8 @@
 // The seam's matrices as the kernels take them.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cpu/kernels/matmul_kernels.h"
 #include "base/check.h"
 #include "tensor/matrix.h"
@@ -30,7 +32,29 @@ inline PackedWeight packed(const Fp4Matrix& matrix) {
           .row_scales = matrix.scales.data};
 }
 
-inline int64_t output_blocks(int64_t rows) { return (rows + kOutputBlock - 1) / kOutputBlock; }
+// Tells a product which rows of which weight its thread takes next.
+inline void announce(Product& product, const PackedWeight& next, int64_t first, int64_t last) {
+  product.next_codes = {next.data + first * next.row_bytes(), (last - first) * next.row_bytes()};
+  if (next.format == PackedWeight::Format::fp4) {
+    const int64_t scales = next.columns / 32;
+    product.next_scales = {next.row_scales + first * scales, (last - first) * scales};
+  }
+}
+
+// How outputs are divided into pieces of work. Fewer rows than the kernels would like where the
+// threads would otherwise wait for the slowest; a piece's size never changes a result.
+struct OutputPieces {
+  int64_t rows;   // outputs
+  int64_t block;  // outputs of a piece
+
+  OutputPieces(const MatmulKernels& kernels, int64_t outputs, int64_t tokens, int threads)
+      : rows(outputs), block(tokens > 2 * kPackTokens ? kernels.many_rows : kernels.few_rows) {
+    while (block > kernels.few_rows && count() < int64_t{4} * threads) block /= 2;
+  }
+  int64_t count() const { return (rows + block - 1) / block; }
+  int64_t first(int64_t piece) const { return piece * block; }
+  int64_t last(int64_t piece) const { return std::min(rows, (piece + 1) * block); }
+};
 
 // Bytes from one prepared row to the next. A cache line more than the values: rows a multiple of
 // 4096 bytes apart would compete for the same cache sets.

@@ -12,10 +12,10 @@ static_assert(cachalot::Queue<Queue>);
 
 namespace {
 
-// The four tables of one kind of kernels, chosen from.
+// The tables of one kind of kernels, chosen from.
 template <class Kernels>
 const Kernels& choose(Isa isa, const Kernels& generic, const Kernels& avx2, const Kernels& avx512,
-                      const Kernels& avx512_bf16) {
+                      const Kernels& avx512_bf16, const Kernels& amx) {
   switch (isa) {
     case Isa::generic:
       return generic;
@@ -25,6 +25,8 @@ const Kernels& choose(Isa isa, const Kernels& generic, const Kernels& avx2, cons
       return avx512;
     case Isa::avx512_bf16:
       return avx512_bf16;
+    case Isa::amx:
+      return amx;
   }
   CACHALOT_CHECK(false, "instruction set {}", static_cast<int>(isa));
 }
@@ -33,11 +35,13 @@ const Kernels& choose(Isa isa, const Kernels& generic, const Kernels& avx2, cons
 
 const MatmulKernels& matmul_kernels_for(Isa isa) {
   return choose(isa, kGenericMatmulKernels, kAvx2MatmulKernels, kAvx512MatmulKernels,
-                kAvx512Bf16MatmulKernels);
+                kAvx512Bf16MatmulKernels, kAmxMatmulKernels);
 }
 
 const RowKernels& row_kernels_for(Isa isa) {
-  return choose(isa, kGenericRowKernels, kAvx2RowKernels, kAvx512RowKernels, kAvx512Bf16RowKernels);
+  // Nothing in a row's kernels is a product of tiles.
+  return choose(isa, kGenericRowKernels, kAvx2RowKernels, kAvx512RowKernels, kAvx512Bf16RowKernels,
+                kAvx512RowKernels);
 }
 
 Queue::Queue(ThreadTeam& team, Isa isa, Arena arena)

@@ -17,15 +17,25 @@ class WorkShare {
 
   template <class F>
   void each(F&& f) {
-    for (;;) {
-      const int64_t first = next_.fetch_add(grain_, std::memory_order_relaxed);
-      if (first >= pieces_) return;
+    each_with_next([&](int64_t piece, int64_t) { f(piece); });
+  }
+
+  // Calls f(piece, next): the piece this thread takes afterwards, -1 if none, so that its data can
+  // be fetched meanwhile.
+  template <class F>
+  void each_with_next(F&& f) {
+    int64_t first = take();
+    while (first < pieces_) {
       const int64_t last = std::min(pieces_, first + grain_);
-      for (int64_t i = first; i < last; ++i) f(i);
+      for (int64_t i = first; i + 1 < last; ++i) f(i, i + 1);
+      first = take();
+      f(last - 1, first < pieces_ ? first : -1);
     }
   }
 
  private:
+  int64_t take() { return next_.fetch_add(grain_, std::memory_order_relaxed); }
+
   const int64_t pieces_;
   const int64_t grain_;
   alignas(64) std::atomic<int64_t> next_{0};

@@ -13,7 +13,7 @@ namespace cachalot::cpu {
 
 // `rounds` rounds of multiply-adds on values in registers; the results go to `sink` (64 bytes).
 struct PeakLoop {
-  const char* path = nullptr;  // "fp32_fma", "bf16_dot", "int8_dot", "amx_bf16", "amx_int8"
+  const char* path = nullptr;  // "fp32_fma", "bf16_dot", "int8_dot", "amx_bf16"
   void (*run)(int64_t rounds, void* sink) = nullptr;
   int64_t operations = 0;  // per round; a multiply-add is two
 };
@@ -34,6 +34,7 @@ extern const LimitKernels kGenericLimitKernels;
 extern const LimitKernels kAvx2LimitKernels;
 extern const LimitKernels kAvx512LimitKernels;
 extern const LimitKernels kAvx512Bf16LimitKernels;
+extern const LimitKernels kAmxLimitKernels;
 
 const LimitKernels& limit_kernels_for(Isa isa);
 

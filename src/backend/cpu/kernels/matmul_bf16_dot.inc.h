@@ -8,6 +8,7 @@
 // which no such product is: codes are at least 2^-9, quantized activations 2^-31.
 #pragma once
 
+#include "backend/cpu/kernels/matmul_bf16_activations.inc.h"
 #include "backend/cpu/kernels/matmul_common.inc.h"
 
 namespace cachalot::cpu {
@@ -238,33 +239,14 @@ void multiply(const Product& product, void* scratch) {
   }
 }
 
-// A quantized value has four significant bits: it is stored as it is.
-void quantize(const bf16* x, int64_t columns, Format, void* prepared) {
-  auto* out = static_cast<uint16_t*>(prepared);
-  for (int64_t k = 0; k < columns; k += kBlock) {
-    F32 v[kBlockVectors];
-    F32 largest = splat(0.0f);
-    for (int i = 0; i < kBlockVectors; ++i) {
-      v[i] = load_bf16(x + k + i * kLanes);
-      largest = max(abs(v[i]), largest);
-    }
-    const uint8_t code = fp8_scale_code_of(max_of(largest));
-    const F32 inverse = splat(bits_to_float(uint32_t{254u - code} << 23));
-    const F32 scale = splat(bits_to_float(uint32_t{code} << 23));
-    for (int i = 0; i < kBlockVectors; ++i) {
-      store_bf16(out + k + i * kLanes, round_e4m3(v[i] * inverse) * scale);
-    }
-  }
-}
-
-void keep(const bf16* x, int64_t columns, Format, void* prepared) {
-  __builtin_memcpy(prepared, x, static_cast<size_t>(columns) * sizeof(bf16));
-}
-
 constexpr MatmulKernels kTable = {
     .activation_size = sizeof(bf16),
     .quantize = quantize,
     .keep = keep,
+    .packed_bytes = nullptr,
+    .pack = nullptr,
+    .few_rows = kOutputBlock,
+    .many_rows = kOutputBlock,
     .scratch_bytes = kPanelBytes + kScaleBytes + kSumBytes,
     .multiply = multiply,
     .gated = gated,

@@ -9,6 +9,9 @@ namespace {
 
 using Format = PackedWeight::Format;
 
+// Outputs of a call, of the kernels that decode a panel for the nearest cache.
+constexpr int64_t kOutputBlock = 16;
+
 CACHALOT_INLINE void put(const Product& p, int64_t token, int64_t row, float value) {
   const int64_t at = token * p.y_stride + row - p.y_first_row;
   if (p.y) {

@@ -3,8 +3,9 @@
 // One order of additions for every number of tokens, per instruction set and weight format: a lane
 // of one accumulator per output takes its columns of every block of 32 by fma, blocks ascending,
 // then a fixed horizontal sum (matmul.inc.h, matmul_rows.inc.h; with the BF16 dot product:
-// matmul_bf16_dot.inc.h). Only the outputs are divided (among threads, in blocks of kOutputBlock),
-// so results depend neither on the number of threads nor on which tokens are computed together.
+// matmul_bf16_dot.inc.h; with tile registers: matmul_tiles.inc.h). Only the outputs are divided
+// among threads, so results depend neither on the number of threads nor on which tokens are
+// computed together.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ enum class Isa;
 
 namespace cachalot::cpu {
 
-// Outputs (weight rows) per unit of work; a divisor of the 32 rows of a scale tile.
-inline constexpr int64_t kOutputBlock = 16;
+// Tokens that pack() lays side by side.
+inline constexpr int64_t kPackTokens = 16;
 
 // A packed weight: E4M3 or E2M1 codes or BF16 values, any alignment.
 struct PackedWeight {
@@ -37,18 +38,28 @@ struct PackedWeight {
   }
 };
 
-// Outputs first_row .. last_row - 1, at most kOutputBlock, of every token. y[t * y_stride + row -
+// Memory that will be read soon.
+struct Upcoming {
+  const uint8_t* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// Outputs first_row .. last_row - 1, at most many_rows, of every token. y[t * y_stride + row -
 // y_first_row]; exactly one of y (BF16, rounded to nearest even) and y_f32 is given.
 struct Product {
   PackedWeight weight;
   int64_t first_row = 0;
   int64_t last_row = 0;
   const void* const* x = nullptr;  // [tokens] prepared activations of `columns` values each
+  const void* packed = nullptr;    // what pack() made of them, where the kernels have it
   int64_t tokens = 0;
   bf16* y = nullptr;
   float* y_f32 = nullptr;
   int64_t y_stride = 0;
   int64_t y_first_row = 0;
+  // Codes and scales of the product the same thread computes next: with few tokens, a core waits
+  // for memory unless the next product's weights come while it computes this one.
+  Upcoming next_codes, next_scales;
 };
 
 struct MatmulKernels {
@@ -59,6 +70,19 @@ struct MatmulKernels {
   void (*quantize)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
   // As they are, for a weight of that format.
   void (*keep)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
+
+  // Kernels that want the tokens side by side: pack() copies the prepared rows kPackTokens *
+  // tile .. (at most kPackTokens of them) of `tokens` to their place among packed_bytes(), aligned
+  // to 64. Null where multiply() follows Product::x.
+  int64_t (*packed_bytes)(int64_t tokens, int64_t columns);
+  void (*pack)(const void* const* rows, int64_t tokens, int64_t columns,
+               PackedWeight::Format format, int64_t tile, void* packed);
+
+  // Outputs one call of multiply() should compute for up to 2 * kPackTokens tokens and for more, so
+  // that decoded weights and activations stay in the nearer caches; 32 divides both or they divide
+  // it (the rows of a scale tile).
+  int64_t few_rows;
+  int64_t many_rows;
 
   // Bytes of scratch (aligned to 64) one call of multiply() needs for any number of tokens.
   int64_t scratch_bytes;
@@ -78,5 +102,6 @@ extern const MatmulKernels kGenericMatmulKernels;
 extern const MatmulKernels kAvx2MatmulKernels;
 extern const MatmulKernels kAvx512MatmulKernels;
 extern const MatmulKernels kAvx512Bf16MatmulKernels;
+extern const MatmulKernels kAmxMatmulKernels;
 
 }  // namespace cachalot::cpu

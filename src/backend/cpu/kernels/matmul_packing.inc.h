@@ -1,0 +1,143 @@
+// Activations as the right tiles of AMX: 16 tokens side by side, two columns to a 32-bit element,
+// 16 elements (32 columns) to a tile of one row per element.
+//
+// Tokens come in tiles of 16; the last one is as wide as the next power of two that holds its
+// tokens, so that one token's tile is its own row of BF16 values. Columns are padded with zeros to
+// a multiple of 64, as weights are. For an FP4 weight the even columns of every 64 come first, then
+// the odd ones, the order in which its nibbles are decoded.
+#pragma once
+
+#include "backend/cpu/kernels/matmul_common.inc.h"
+
+namespace cachalot::cpu {
+namespace {
+
+constexpr int64_t kTokensOfTile = kPackTokens;
+static_assert(kTokensOfTile == 16);
+
+CACHALOT_INLINE int64_t padded_columns(int64_t columns) { return (columns + 63) / 64 * 64; }
+
+CACHALOT_INLINE int64_t width_for(int64_t tokens) {
+  int64_t width = 1;
+  while (width < tokens && width < kTokensOfTile) width *= 2;
+  return width;
+}
+
+// Tokens first .. first + count - 1 of a packed operand of at least as many; first is a multiple of
+// kTokensOfTile, and the count too unless they are the last.
+class PackedTokens {
+ public:
+  struct Tile {
+    const uint8_t* data;
+    int64_t width;
+  };
+
+  PackedTokens(const void* packed, int64_t columns, int64_t first, int64_t count)
+      : tile_bytes_(padded_columns(columns) * 2 * kTokensOfTile),
+        data_(static_cast<const uint8_t*>(packed) + first / kTokensOfTile * tile_bytes_),
+        count_(count) {}
+
+  int64_t tiles() const { return (count_ + kTokensOfTile - 1) / kTokensOfTile; }
+  int64_t tokens_of(int64_t tile) const {
+    const int64_t left = count_ - tile * kTokensOfTile;
+    return left < kTokensOfTile ? left : kTokensOfTile;
+  }
+  // Width 0 past the last.
+  CACHALOT_INLINE_MEMBER Tile tile(int64_t index) const {
+    if (index >= tiles()) return {data_, 0};
+    return {data_ + index * tile_bytes_, width_for(tokens_of(index))};
+  }
+
+ private:
+  int64_t tile_bytes_;
+  const uint8_t* data_;
+  int64_t count_;
+};
+
+int64_t packed_bytes(int64_t tokens, int64_t columns) {
+  const int64_t whole = tokens / kTokensOfTile, rest = tokens % kTokensOfTile;
+  const int64_t width = whole * kTokensOfTile + (rest ? width_for(rest) : 0);
+  return width * padded_columns(columns) * 2;
+}
+
+// Element j of line i becomes element i of line j.
+CACHALOT_INLINE void transpose(F32 (&lines)[16]) {
+  // Interleaving twice brings four lines' elements together, then the 128-bit lanes are exchanged.
+  __m512 a[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_ps(lines[i], lines[i + 1]);
+    a[i + 1] = _mm512_unpackhi_ps(lines[i], lines[i + 1]);
+  }
+  __m512 b[16];
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const auto pairs = [](__m512 v) { return _mm512_castps_pd(v); };
+    b[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(a[i]), pairs(a[i + 2])));
+    b[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(a[i]), pairs(a[i + 2])));
+    b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(a[i + 1]), pairs(a[i + 3])));
+    b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(a[i + 1]), pairs(a[i + 3])));
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512 low = _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88);
+    const __m512 high = _mm512_shuffle_f32x4(b[j], b[4 + j], 0xDD);
+    const __m512 low2 = _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0x88);
+    const __m512 high2 = _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0xDD);
+    lines[j] = _mm512_shuffle_f32x4(low, low2, 0x88);
+    lines[4 + j] = _mm512_shuffle_f32x4(high, high2, 0x88);
+    lines[8 + j] = _mm512_shuffle_f32x4(low, low2, 0xDD);
+    lines[12 + j] = _mm512_shuffle_f32x4(high, high2, 0xDD);
+  }
+}
+
+// Columns 64 g .. 64 g + 63 of a row, as the elements of two tiles, the even columns first if
+// asked.
+struct Elements {
+  __m512i tile[2];
+};
+
+CACHALOT_INLINE Elements elements_of(const uint16_t* row, int64_t group, int64_t columns,
+                                     bool even_first) {
+  const int64_t left = columns - group * 64;
+  const __m512i low = _mm512_loadu_si512(row + group * 64);
+  const __m512i high =
+      left > 32 ? _mm512_loadu_si512(row + group * 64 + 32) : _mm512_setzero_si512();
+  if (!even_first) return {{low, high}};
+  const __m512i words = _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17,
+                                         16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i even = _mm512_slli_epi16(words, 1);
+  return {{_mm512_permutex2var_epi16(low, even, high),
+           _mm512_permutex2var_epi16(low, _mm512_or_si512(even, _mm512_set1_epi16(1)), high)}};
+}
+
+// Token tile `tile` of `tokens` prepared rows.
+void pack(const void* const* rows, int64_t tokens, int64_t columns, Format format, int64_t tile,
+          void* packed) {
+  const int64_t first = tile * kTokensOfTile;
+  const int64_t count = tokens - first < kTokensOfTile ? tokens - first : kTokensOfTile;
+  const int64_t width = width_for(count);
+  auto* out = static_cast<uint32_t*>(packed) + first * (padded_columns(columns) / 2);
+  for (int64_t group = 0; group < padded_columns(columns) / 64; ++group) {
+    F32 lines[2][16];
+    for (int64_t t = 0; t < kTokensOfTile; ++t) {
+      const Elements e = t < count ? elements_of(static_cast<const uint16_t*>(rows[first + t]),
+                                                 group, columns, format == Format::fp4)
+                                   : Elements{};
+      for (int half = 0; half < 2; ++half) lines[half][t] = _mm512_castsi512_ps(e.tile[half]);
+    }
+    for (int half = 0; half < 2; ++half) {
+      uint32_t* at = out + (group * 2 + half) * 16 * width;
+      if (width == 1) {
+        _mm512_storeu_ps(at, lines[half][0]);
+        continue;
+      }
+      transpose(lines[half]);
+      const __mmask16 used = static_cast<__mmask16>((1u << width) - 1);
+      for (int i = 0; i < 16; ++i) _mm512_mask_storeu_ps(at + i * width, used, lines[half][i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cachalot::cpu
