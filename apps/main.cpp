@@ -11,6 +11,7 @@
 
 #include "base/cpu_info.h"
 #include "bench_command.h"
+#include "fit_command.h"
 #include "perplexity_command.h"
 #include "render_command.h"
 #include "report.h"
@@ -59,6 +60,7 @@ void add_commands(CLI::App& app) {
   add_perplexity_command(app);
   add_synth_command(app);
   add_bench_command(app);
+  add_fit_command(app);
   add_trace_command(app);
   app.add_subcommand("version", "Show version, instruction set and build")->callback(print_version);
 }

@@ -1,0 +1,204 @@
+#include "fit_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/thread_team.h"
+#include "bench/machine.h"
+#include "checkpoint/synth.h"
+#include "inspect/fit.h"
+#include "report.h"
+
+namespace cachalot {
+namespace {
+
+struct FitCommandOptions {
+  std::string model;
+  uint64_t memory = 0;
+  int64_t context = 0, sequences = 1;
+  double disk_gigabytes_per_second = 0, memory_gigabytes_per_second = 0;
+  int threads = 0;
+  bool no_drafts = false, json = false;
+};
+
+// Leaves the rest of the system something to live on.
+int64_t usable_memory() {
+  const int64_t there = bench::available_memory();
+  return there - std::min<int64_t>(there / 20, int64_t{4} << 30);
+}
+
+std::string size_text(int64_t bytes) {
+  const bool large = bytes >= 1'000'000'000;
+  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / (large ? 1e9 : 1e6),
+                     large ? "GB" : "MB");
+}
+
+void measure(const FitCommandOptions& options, FitRequest& request) {
+  if (::isatty(STDERR_FILENO)) report("measuring this machine ...");
+  ThreadTeam team(options.threads);
+  const bench::Machine machine = bench::measure_machine(team, default_isa());
+  if (::isatty(STDERR_FILENO)) report("\r\033[K");
+  if (request.memory_bytes_per_second == 0) {
+    request.memory_bytes_per_second = machine.read_bytes_per_second;
+  }
+  request.operations_per_second = machine.peak(machine.matmul_path);
+}
+
+void print_parts(const Fit& fit) {
+  fmt::print("{:<34} {:>10} {:>17}\n", "part", "size", "read per token");
+  int64_t bytes = 0, read = 0;
+  for (const FitPart& part : fit.parts) {
+    fmt::print("{:<34} {:>10} {:>14.1f} MB\n", part.name, size_text(part.bytes),
+               static_cast<double>(part.bytes_per_token) / 1e6);
+    bytes += part.bytes;
+    read += part.bytes_per_token;
+  }
+  fmt::print("{:<34} {:>10} {:>14.1f} MB\n\n", "checkpoint", size_text(bytes),
+             static_cast<double>(read) / 1e6);
+}
+
+void print_placement(const Fit& fit, const FitRequest& request) {
+  fmt::print("{:<34} {:>10}\n", "in memory", size_text(fit.in_memory()));
+  fmt::print("  {:<32} {:>10}   all but experts and looked up rows\n", "always",
+             size_text(fit.resident - fit.caches));
+  fmt::print("  {:<32} {:>10}   {} sequence{} of {} positions\n", "caches", size_text(fit.caches),
+             request.sequences, request.sequences == 1 ? "" : "s", request.context);
+  fmt::print("  {:<32} {:>10}\n", "routed experts", size_text(fit.experts_in_memory));
+  fmt::print("  {:<32} {:>10}\n", "embedding and engram rows", size_text(fit.rows_in_memory));
+  fmt::print("{:<34} {:>10}\n", "left on disk", size_text(fit.experts_on_disk + fit.rows_on_disk));
+  fmt::print("{:<34} {:>10}   weights are used where they lie, nothing is copied\n\n",
+             "most while loading", size_text(fit.in_memory()));
+}
+
+void print_speed(const Fit& fit, const FitRequest& request) {
+  fmt::print("a step of {} sequence{} reads {:.2f} GB from memory at {:.1f} GB/s",
+             request.sequences, request.sequences == 1 ? "" : "s", fit.bytes_from_memory / 1e9,
+             request.memory_bytes_per_second / 1e9);
+  if (fit.bytes_from_disk >= 1e6) {
+    fmt::print(", {:.2f} GB from disk", fit.bytes_from_disk / 1e9);
+    if (request.disk_bytes_per_second > 0) {
+      fmt::print(" at {:.1f} GB/s", request.disk_bytes_per_second / 1e9);
+    }
+  }
+  fmt::print("\n");
+  if (fit.tokens_per_second > 0) {
+    fmt::print(
+        "decode: at most {:.2f} tokens/s, every expert as likely as another (real routing "
+        "repeats itself, so a cache of experts does better)\n",
+        fit.tokens_per_second);
+  } else {
+    fmt::print("decode: give the disk's speed with --disk GB/s to have an estimate\n");
+  }
+  if (fit.prompt_tokens_per_second > 0) {
+    fmt::print("prompts: at most {:.1f} tokens/s, at this machine's peak of {:.2f} TFLOP/s\n",
+               fit.prompt_tokens_per_second, request.operations_per_second / 1e12);
+  }
+  if (fit.experts_on_disk > 0) {
+    fmt::print("run with --expert-cache {}MiB\n", fit.experts_in_memory >> 20);
+  }
+}
+
+void print_json(const Fit& fit, const FitRequest& request) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (const FitPart& part : fit.parts) {
+    parts.push_back(
+        {{"name", part.name}, {"bytes", part.bytes}, {"bytes_per_token", part.bytes_per_token}});
+  }
+  const nlohmann::ordered_json all = {{"parts", parts},
+                                      {"memory", request.memory},
+                                      {"context", request.context},
+                                      {"sequences", request.sequences},
+                                      {"fits", fit.fits},
+                                      {"least_memory", fit.least_memory},
+                                      {"in_memory", fit.in_memory()},
+                                      {"caches", fit.caches},
+                                      {"experts_in_memory", fit.experts_in_memory},
+                                      {"experts_on_disk", fit.experts_on_disk},
+                                      {"rows_in_memory", fit.rows_in_memory},
+                                      {"rows_on_disk", fit.rows_on_disk},
+                                      {"bytes_from_memory_per_step", fit.bytes_from_memory},
+                                      {"bytes_from_disk_per_step", fit.bytes_from_disk},
+                                      {"memory_bytes_per_second", request.memory_bytes_per_second},
+                                      {"disk_bytes_per_second", request.disk_bytes_per_second},
+                                      {"operations_per_second", request.operations_per_second},
+                                      {"tokens_per_second", fit.tokens_per_second},
+                                      {"prompt_tokens_per_second", fit.prompt_tokens_per_second}};
+  fmt::print("{}\n", all.dump(2));
+}
+
+Status run_command(const FitCommandOptions& options) {
+  CACHALOT_TRY(const ModelConfig config, config_at(options.model));
+  if (options.context > config.max_position_embeddings) {
+    return fail("--context: the model takes at most {} positions, found {}",
+                config.max_position_embeddings, options.context);
+  }
+  FitRequest request;
+  request.memory = options.memory > 0 ? static_cast<int64_t>(options.memory) : usable_memory();
+  request.context = options.context > 0 ? options.context
+                                        : std::min<int64_t>(32768, config.max_position_embeddings);
+  request.sequences = options.sequences;
+  request.drafts = config.has_drafts() && !options.no_drafts;
+  request.disk_bytes_per_second = options.disk_gigabytes_per_second * 1e9;
+  request.memory_bytes_per_second = options.memory_gigabytes_per_second * 1e9;
+  measure(options, request);
+  const Fit result = fit(config, request);
+  if (options.json) {
+    print_json(result, request);
+    return {};
+  }
+  print_parts(result);
+  if (!result.fits) {
+    return fail(
+        "it does not fit: {} of memory are the least for {} sequence{} of {} positions, {} are "
+        "there; ask for less --context or fewer --sequences, or leave the drafts out with "
+        "--no-drafts",
+        size_text(result.least_memory), request.sequences, request.sequences == 1 ? "" : "s",
+        request.context, size_text(request.memory));
+  }
+  print_placement(result, request);
+  print_speed(result, request);
+  return {};
+}
+
+}  // namespace
+
+void add_fit_command(CLI::App& app) {
+  auto options = std::make_shared<FitCommandOptions>();
+  CLI::App* command = app.add_subcommand(
+      "fit", "What a model needs of this machine and how fast it can be, before loading it");
+  command->add_option("model", options->model, "Checkpoint folder or configuration file")
+      ->required();
+  command
+      ->add_option("--ram", options->memory,
+                   "Memory to use, as 96GiB (default: what is free here, less a reserve)")
+      ->transform(CLI::AsSizeValue(true));
+  command->add_option("--context", options->context, "Positions per sequence (default: 32768)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command->add_option("--sequences", options->sequences, "Sequences at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str();
+  command
+      ->add_option("--disk", options->disk_gigabytes_per_second,
+                   "What the disk reads at random in pieces of 19 MB, GB/s")
+      ->check(CLI::Range(0.001, 1000.0));
+  command
+      ->add_option("--bandwidth", options->memory_gigabytes_per_second,
+                   "What the memory reads, GB/s (default: measured)")
+      ->check(CLI::Range(0.1, 100000.0));
+  command->add_option("--threads", options->threads, "CPU threads (0: one per available CPU)")
+      ->check(CLI::Range(0, 1024));
+  command->add_flag("--no-drafts", options->no_drafts, "Without the draft head");
+  command->add_flag("--json", options->json, "One JSON object");
+  command->callback([options] {
+    const Status status = run_command(*options);
+    if (status) return;
+    report("error: {}\n", status.error().message);
+    throw CLI::RuntimeError(1);
+  });
+}
+
+}  // namespace cachalot

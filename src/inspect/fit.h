@@ -1,0 +1,64 @@
+// What a model needs of a machine and how fast it can be there, from its configuration alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/config.h"
+
+namespace cachalot {
+
+// A part of the checkpoint with what one token of one sequence reads of it.
+struct FitPart {
+  enum class Kind {
+    dense,    // read whole for every step: attention, shared experts, projections, head
+    experts,  // routed experts of the stack
+    rows,     // looked up row by row: embedding, engram tables
+    drafts,   // the draft head
+    vision,   // read for images only
+  };
+  std::string name;
+  Kind kind = Kind::dense;
+  int64_t bytes = 0;
+  int64_t bytes_per_token = 0;  // decode, without drafts and images
+};
+
+// In the order of the checkpoint's files; the bytes add up to all its tensors.
+std::vector<FitPart> checkpoint_parts(const ModelConfig& config);
+
+// Cache bytes one decoded token reads at `context` positions (spec: performance, 1).
+int64_t cache_bytes_read(const ModelConfig& config, int64_t context);
+
+// Multiply-adds of the weights for one token of a prompt, counted twice as FLOPs are.
+double weight_flops(const ModelConfig& config);
+
+struct FitRequest {
+  int64_t memory = 0;     // bytes this process may use
+  int64_t context = 0;    // positions per sequence
+  int64_t sequences = 1;  // at a time
+  bool drafts = true;     // keep the draft head in memory
+  double memory_bytes_per_second = 0;
+  double disk_bytes_per_second = 0;  // 0: unknown
+  double operations_per_second = 0;  // of the path matrix products take; 0: unknown
+};
+
+struct Fit {
+  std::vector<FitPart> parts;
+  int64_t caches = 0;    // of all sequences at full context
+  int64_t resident = 0;  // what must stay in memory: all but routed experts and looked up rows
+  int64_t experts_in_memory = 0, experts_on_disk = 0;  // bytes
+  int64_t rows_in_memory = 0, rows_on_disk = 0;        // bytes
+  bool fits = false;         // the resident part fits, with one layer's routed experts beside it
+  int64_t least_memory = 0;  // what it takes for that
+  // Of one step over all sequences at full context, routing taken as even.
+  double bytes_from_memory = 0, bytes_from_disk = 0;
+  double tokens_per_second = 0;         // of all sequences together; 0: the disk's speed is needed
+  double prompt_tokens_per_second = 0;  // at the peak of the machine; 0: unknown
+
+  int64_t in_memory() const { return resident + experts_in_memory + rows_in_memory; }
+};
+
+Fit fit(const ModelConfig& config, const FitRequest& request);
+
+}  // namespace cachalot
