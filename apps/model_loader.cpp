@@ -68,8 +68,9 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   command
-      .add_option("--isa", options.isa,
-                  "Instruction set: generic, avx2, avx512, avx512_bf16, amx (default: the best here)")
+      .add_option(
+          "--isa", options.isa,
+          "Instruction set: generic, avx2, avx512, avx512_bf16, amx (default: the best here)")
       ->group(kGroup);
   command
       .add_option("--backend", options.backend,
