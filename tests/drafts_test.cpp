@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 
+#include "alternating_mask.h"
 #include "answer_batch.h"
 #include "draft_examples.h"
 #include "test_engine.h"
@@ -115,6 +116,32 @@ TEST(Drafts, ChangeNoSampledToken) {
   expect_plain_text(
       {parameters_of(0.8, 7), parameters_of(1.5, 3), penalized},
       {{.mode = DraftMode::automatic, .depth = 0}, {.mode = DraftMode::fixed, .depth = 3}});
+}
+
+// As a grammar and the other answers to a prompt (n > 1) use them.
+TEST(Drafts, ChangeNoTokenUnderAMaskWhateverTheChoice) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .max_sequences = 2});
+  Generator plain = *Generator::open(*engine);
+  Generator drafting = *Generator::open(*engine, {.mode = DraftMode::fixed, .depth = 4});
+  const std::vector<Example> prompts = examples(3);
+  for (const Example& example : prompts) {
+    for (uint32_t choice = 0; choice < 3; ++choice) {
+      test::AlternatingMask mask(engine->config().vocab_size), same(engine->config().vocab_size);
+      GenerationParameters parameters = parameters_of(choice == 0 ? 0 : 1, 9);
+      parameters.choice = choice;
+      parameters.max_tokens = 32;
+      parameters.sampling.logit_bias = {{1, -100.0}, {16, 2.0}};
+      parameters.mask = &mask;
+      const auto expected = plain.generate(example.prompt, parameters);
+      ASSERT_TRUE(expected) << expected.error().message;
+      parameters.mask = &same;
+      const auto found = drafting.generate(example.prompt, parameters);
+      ASSERT_TRUE(found) << found.error().message;
+      EXPECT_EQ(found->ids, expected->ids);
+      EXPECT_EQ(same.accepted(), found->ids);
+      EXPECT_GT(found->drafted, 0);
+    }
+  }
 }
 
 TEST(Drafts, GainWhatTheyGainInTheReference) {
