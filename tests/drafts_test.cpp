@@ -1,6 +1,7 @@
 // Drafts: the reference's proposals, and the promise that they never change a token.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 
@@ -123,13 +124,13 @@ TEST(Drafts, ChangeNoTokenUnderAMaskWhateverTheChoice) {
   const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .max_sequences = 2});
   Generator plain = *Generator::open(*engine);
   Generator drafting = *Generator::open(*engine, {.mode = DraftMode::fixed, .depth = 4});
-  const std::vector<Example> prompts = examples(3);
+  const std::vector<Example> prompts = examples(2);
   for (const Example& example : prompts) {
     for (uint32_t choice = 0; choice < 3; ++choice) {
       test::AlternatingMask mask(engine->config().vocab_size), same(engine->config().vocab_size);
       GenerationParameters parameters = parameters_of(choice == 0 ? 0 : 1, 9);
       parameters.choice = choice;
-      parameters.max_tokens = 32;
+      parameters.max_tokens = 24;
       parameters.sampling.logit_bias = {{1, -100.0}, {16, 2.0}};
       parameters.mask = &mask;
       const auto expected = plain.generate(example.prompt, parameters);
@@ -173,6 +174,60 @@ TEST(Drafts, GainWhatTheyGainInTheReference) {
     EXPECT_EQ(count.tokens, count.expected_tokens) << family;
     EXPECT_NEAR(count.cycles, count.expected_cycles, std::max(1.0, 0.03 * count.expected_cycles))
         << family;
+  }
+}
+
+// The same, text by text as the reference wrote it, so that none is left out, and flat 3 %. Two
+// correct engines differ by about 1 % of a logit (models/nano/README.md): a draft that is this
+// close to the reference's is the reference's.
+TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2});
+  std::map<std::string, std::pair<double, double>> cycles;  // ours, the reference's
+  std::map<std::string, double> tokens;
+  for (const Example& example : examples()) {
+    const auto& text = example.completion;
+    std::map<size_t, std::vector<int32_t>> reference;
+    for (const test::DraftCycle& cycle : example.cycles) reference[cycle.at] = cycle.draft;
+    const int32_t sequence = *engine->open_sequence();
+    std::vector<int32_t> unseen = example.prompt;
+    for (size_t at = 0; at + 1 < text.size();) {
+      for (size_t first = 0; first < unseen.size(); first += 512) {
+        const SequenceStep part{.sequence = sequence,
+                                .tokens = std::span(unseen).subspan(
+                                    first, std::min<size_t>(512, unseen.size() - first)),
+                                .logits = LogitsOf::none};
+        ASSERT_TRUE(engine->step({.sequences = {&part, 1}, .draft_taps = true}));
+      }
+      const auto close_to_reference = [&](int64_t place, std::span<const float> logits,
+                                          int32_t best) {
+        const auto known = reference.find(at);
+        if (known == reference.end()) return best;
+        const int32_t other = known->second[static_cast<size_t>(place)];
+        const float top = logits[static_cast<size_t>(best)];
+        return logits[static_cast<size_t>(other)] >= top - 0.01f * std::abs(top) ? other : best;
+      };
+      const DraftRequest request{
+          .sequence = sequence, .anchor = text[at], .choose = close_to_reference};
+      const auto drafts = engine->draft({&request, 1});
+      ASSERT_TRUE(drafts) << drafts.error().message;
+      size_t gain = 1;
+      for (int64_t i = 0; i < drafts->tokens.extent(1) && at + gain < text.size(); ++i, ++gain) {
+        if (drafts->tokens.data[i] != text[at + gain]) break;
+      }
+      gain = std::min(gain, text.size() - 1 - at);
+      unseen.assign(text.begin() + static_cast<ptrdiff_t>(at),
+                    text.begin() + static_cast<ptrdiff_t>(at + gain));
+      at += gain;
+      cycles[example.family].first += 1;
+    }
+    engine->close_sequence(sequence);
+    cycles[example.family].second += static_cast<double>(example.cycles.size());
+    tokens[example.family] += static_cast<double>(text.size()) - 1;
+  }
+  for (const auto& [family, count] : cycles) {
+    const double expected = tokens[family] / count.second;
+    EXPECT_NEAR(tokens[family] / count.first, expected, 0.03 * expected)
+        << family << ", " << count.first << " cycles, the reference " << count.second;
   }
 }
 
