@@ -22,7 +22,7 @@ help:
 	@echo 'make tidy          clang-tidy over the whole project'
 	@echo 'make format        clang-format in place; format-check only looks'
 	@echo 'make fuzz          every parser under libFuzzer, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
-	@echo 'make bench         prompt and reply speed of MODEL=$(MODEL)'
+	@echo 'make bench         what the machine allows, and every part of MODEL=$(MODEL) against it'
 	@echo 'make soak          long comparisons, then all tests SOAK_ROUNDS=$(SOAK_ROUNDS) times in random order'
 	@echo 'make clean         remove build/'
 
@@ -74,7 +74,7 @@ fuzz:
 	tools/run_fuzzers.sh build/fuzz/fuzz $(FUZZ_SECONDS)
 
 bench: build
-	tools/bench.sh $(CACHALOT) $(MODEL)
+	$(CACHALOT) bench -m $(MODEL)
 
 soak: packages
 	cmake --preset release

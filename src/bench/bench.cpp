@@ -9,7 +9,7 @@ namespace cachalot::bench {
 namespace {
 
 // A step may be expected to take so many times its share before it is left out.
-constexpr double kPatience = 20;
+constexpr double kPatience = 4;
 
 class Bench {
  public:

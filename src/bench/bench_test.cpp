@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "bench/bench_model.h"
+#include "checkpoint/synth.h"
+
 namespace cachalot::bench {
 namespace {
 
@@ -70,6 +73,16 @@ TEST(Floors, AreTheLargerOfReadingAndComputing) {
   EXPECT_EQ(computing.limit(), "fp32_fma");
 }
 
+TEST(Floors, AddUpOverThePathsOperationsRunOn) {
+  Machine machine{.isa = Isa::avx2, .read_bytes_per_second = 1e9, .matmul_path = "fp32_fma"};
+  machine.peaks = {{"fp32_fma", Isa::avx2, 1000}, {"int8_dot", Isa::avx2, 4000}};
+  Floor floor(machine);
+  floor.add("experts", {.flops = 1000});
+  floor.add("index_select", {.flops = 8000});
+  EXPECT_DOUBLE_EQ(floor.seconds(), 3);
+  EXPECT_EQ(floor.limit(), "int8_dot");
+}
+
 TEST(Bench, HasRowsForEveryPhaseOfTheBuiltInModel) {
   BenchOptions options = quick();
   options.steps = {.tokens = {6}, .contexts = {0, 600}};
@@ -132,6 +145,29 @@ TEST(Bench, SaysWhenNothingMatches) {
   const auto report = run_bench(options);
   ASSERT_FALSE(report.has_value());
   EXPECT_NE(report.error().message.find("no such row"), std::string::npos);
+}
+
+// models/slice: six layers of each kind at the released sizes, for `cachalot synth`.
+TEST(Slice, HasTheReleasedSizesAndEveryKindOfLayer) {
+  const auto slice = config_at(CACHALOT_SOURCE_DIR "/models/slice/config.json");
+  const auto released = config_at(CACHALOT_SOURCE_DIR "/tests/data/released/config.json");
+  ASSERT_TRUE(slice.has_value()) << slice.error().message;
+  ASSERT_TRUE(released.has_value()) << released.error().message;
+  EXPECT_EQ(slice->dim, released->dim);
+  EXPECT_EQ(slice->moe_inter_dim, released->moe_inter_dim);
+  EXPECT_EQ(slice->n_routed_experts, released->n_routed_experts);
+  EXPECT_EQ(slice->n_heads * slice->head_dim, released->n_heads * released->head_dim);
+  EXPECT_EQ(slice->q_lora_rank, released->q_lora_rank);
+  EXPECT_EQ(slice->index_topk, released->index_topk);
+  EXPECT_EQ(slice->vocab_size, released->vocab_size);
+  EXPECT_TRUE(slice->has_candidates());
+  EXPECT_TRUE(slice->has_drafts());
+  BenchModel model;
+  model.config = *slice;
+  std::vector<std::string> kinds;
+  for (int64_t layer = 0; layer <= slice->n_layers; ++layer) kinds.push_back(model.kind_of(layer));
+  EXPECT_EQ(kinds, (std::vector<std::string>{"window", "window_engram", "source", "reuse", "source",
+                                             "index", "stage"}));
 }
 
 TEST(GenerationSpeed, AnswersTheSameWithDraftsAndWithout) {

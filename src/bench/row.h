@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,13 +26,16 @@ class Floor {
 
   void add(std::string_view operation, const Cost& cost);
 
-  double seconds() const { return std::max(memory_, products_ + others_); }
+  double seconds() const { return std::max(memory_, arithmetic_seconds()); }
   // "memory", or the path that takes most of the arithmetic.
   std::string limit() const;
 
  private:
+  double arithmetic_seconds() const;
+
   const Machine& machine_;
-  double memory_ = 0, products_ = 0, others_ = 0;  // seconds
+  double memory_ = 0;                         // seconds
+  std::map<std::string, double> arithmetic_;  // path -> seconds
 };
 
 struct Row {

@@ -160,7 +160,9 @@ std::vector<Repetition> run_step(const BenchModel& model, const StepSize& size,
   const Timer timer;
   const auto enough = [&](int64_t done) {
     if (options.repetitions > 0) return done >= options.repetitions;
-    return done >= kMostRepetitions || (done >= 2 && timer.seconds() >= options.seconds);
+    const double seconds = timer.seconds();
+    return done >= kMostRepetitions || (done >= 2 && seconds >= options.seconds) ||
+           (done >= 1 && seconds >= 2 * options.seconds);
   };
   while (!enough(std::ssize(repetitions))) repetitions.push_back(repeat(false));
   for (size_t i = 0; i < first.records.size(); ++i) {

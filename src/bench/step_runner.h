@@ -28,7 +28,7 @@ struct Repetition {
 struct RepeatOptions {
   SecondsClock clock = wall_seconds;
   double seconds = 0.5;     // time to spend on a step, more if it takes longer
-  int64_t repetitions = 0;  // exactly so many; 0: by time, at least two
+  int64_t repetitions = 0;  // exactly so many; 0: by time
 };
 
 // Positions of a sequence that a step of this size writes, and the tail of its shortcut (0: none).
