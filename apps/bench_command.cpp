@@ -12,6 +12,7 @@
 #include "bench/table.h"
 #include "default_model.h"
 #include "report.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
@@ -25,21 +26,21 @@ struct BenchCommandOptions {
 
 Status read_options(BenchCommandOptions& options) {
   bench::StepChoice& steps = options.bench.steps;
-  CACHALOT_TRY(steps.phases, bench::parse_phases("--phases", options.phases));
-  CACHALOT_TRY(steps.tokens, bench::parse_sizes("--tokens", options.tokens, 1));
-  CACHALOT_TRY(steps.contexts, bench::parse_sizes("--contexts", options.contexts, 0));
+  steps.phases = or_usage_error(bench::parse_phases("--phases", options.phases));
+  steps.tokens = or_usage_error(bench::parse_sizes("--tokens", options.tokens, 1));
+  steps.contexts = or_usage_error(bench::parse_sizes("--contexts", options.contexts, 0));
   if (options.layers > 0) options.bench.layers = options.layers;
   // Answers belong to the usual rows alone.
   options.bench.answers =
       options.phases.empty() && options.tokens.empty() && options.contexts.empty();
   if (!options.isa.empty()) {
     const Result<Isa> isa = choose_isa(options.isa);
-    if (!isa) return fail(isa.error().in("--isa"));
+    if (!isa) usage_error(isa.error().in("--isa"));
     options.bench.isa = *isa;
   }
   if (options.processor_time) {
     if (options.bench.threads != 1) {
-      return fail(
+      usage_error(
           "--processor-time: expected --threads 1 with it, as it is the time of one thread");
     }
     options.bench.machine.clock = options.bench.repeat.clock = processor_seconds;
@@ -81,7 +82,10 @@ Status run_command(BenchCommandOptions options) {
       std::fflush(stdout);
     };
   }
-  CACHALOT_TRY(const bench::Report result, bench::run_bench(options.bench, callbacks));
+  const auto run = bench::run_bench(options.bench, callbacks);
+  // What only the opened model could judge.
+  if (!run && run.error().message.starts_with("--")) usage_error(run.error());
+  CACHALOT_TRY(const bench::Report result, run);
   clear();
   if (options.json) fmt::print("{}\n", bench::json_of(result));
   if (!options.compare.empty()) {
