@@ -2,10 +2,11 @@
 // and in which order they add; matmul_rows.inc.h decodes).
 //
 // Few tokens: kTileRows weight rows are decoded in registers as they stream by, once for all
-// tokens. Many tokens: kOutputBlock rows x kPanelColumns columns are decoded into an L1-sized panel
-// that all tokens of a block of kTokenBlock then use; accumulators wait in scratch between panels.
-// Both fetch the rows that come next while they compute: a processor's own prefetching stops at
-// the page borders of every row.
+// tokens. Many tokens: kPanelRows rows x kPanelColumns columns are decoded into a panel for L1 that
+// all tokens of a block of kTokenBlock then use; all panels of the same columns come one after the
+// other, so that L2 keeps these columns of the activations, and the sums wait there between
+// columns. Both fetch the rows that come next while they compute: a processor's own prefetching
+// stops at the page borders of every row.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_rows.inc.h"
@@ -26,18 +27,30 @@ constexpr int kTileRows = 2, kTileTokens = 2;
 constexpr int64_t kPanelColumns = 256;
 #endif
 constexpr int64_t kTokenBlock = 192;
-static_assert(kOutputBlock % kTileRows == 0 && kTokenBlock % kTileTokens == 0);
+constexpr int64_t kMostRows = kOutputBlock;
+constexpr int64_t kPanelRows = 16;
+static_assert(kPanelRows % kTileRows == 0 && kTokenBlock % kTileTokens == 0);
 static_assert(kPanelColumns % kBlock == 0);
 
-// Scratch: decoded weights, scaled activations of a tile, sums in waiting.
-constexpr int64_t kPanelFloats = kOutputBlock * kPanelColumns;
+// Scratch: decoded weights, scaled activations of a tile, sums in waiting. A token's sums are a
+// cache line more than a power of two apart: else a tile's would compete for the same cache sets.
+constexpr int64_t kPanelFloats = kPanelRows * kPanelColumns;
 constexpr int64_t kInputFloats = kTileTokens * kPanelColumns;
-constexpr int64_t kSumFloats = kOutputBlock * kTokenBlock * kLanes;
+constexpr int64_t kSumStride = kMostRows * kLanes + 16;
+constexpr int64_t kSumFloats = kTokenBlock * kSumStride;
 
 // Scales of the 32-column tiles that `row` lies in.
 template <class Row>
 CACHALOT_INLINE const float* input_scales(const PackedWeight& w, int64_t row) {
   return Row::kScalesInput ? w.tile_scales + row / 32 * (w.columns / 32) : nullptr;
+}
+
+// Where at most `most` rows from `first` end: those of an FP8 weight share a scale tile.
+template <class Row>
+CACHALOT_INLINE int64_t end_of_rows(int64_t first, int64_t most, int64_t end) {
+  int64_t last = first + most < end ? first + most : end;
+  if (Row::kScalesInput && last > (first / 32 + 1) * 32) last = (first / 32 + 1) * 32;
+  return last;
 }
 
 // Fetches block b of the row `rows` below, once for every cache line.
@@ -69,15 +82,16 @@ template <class Row, int kTokens>
 void multiply_few(const Product& p) {
   const float* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const float*>(p.x[t]);
-  const float* scales = input_scales<Row>(p.weight, p.first_row);
   const int64_t blocks = p.weight.columns / kBlock;
-  for (int64_t first = p.first_row; first < p.last_row; first += kTileRows) {
+  for (int64_t first = p.first_row, last; first < p.last_row; first = last) {
+    last = end_of_rows<Row>(first, kTileRows, p.last_row);
+    const float* scales = input_scales<Row>(p.weight, first);
     const Row rows[kTileRows] = {
       Row(p.weight, first),
-      Row(p.weight, clamped(first + 1, p.last_row)),
+      Row(p.weight, clamped(first + 1, last)),
 #if defined(__AVX2__)
-      Row(p.weight, clamped(first + 2, p.last_row)),
-      Row(p.weight, clamped(first + 3, p.last_row))
+      Row(p.weight, clamped(first + 2, last)),
+      Row(p.weight, clamped(first + 3, last))
 #endif
     };
     F32 sums[kTileRows][kTokens];
@@ -99,7 +113,7 @@ void multiply_few(const Product& p) {
         }
       }
     }
-    for (int r = 0; r < kTileRows && first + r < p.last_row; ++r) {
+    for (int r = 0; r < last - first; ++r) {
       for (int t = 0; t < kTokens; ++t) {
         put(p, t, first + r, sum(sums[r][t]) * Row::kOutputFactor);
       }
@@ -108,6 +122,10 @@ void multiply_few(const Product& p) {
 }
 
 // ----------------------------------------------------------------------------------- many tokens
+
+struct Rows {
+  int64_t first, last;  // at most kPanelRows
+};
 
 // Whether a product with any of these scales is exact: then it is the same whether the weight or
 // the activation is multiplied first, and the panel takes it. Larger ones could overflow an
@@ -121,25 +139,22 @@ CACHALOT_INLINE bool exact_in_panel(const float* scales, int64_t count) {
   return exact;
 }
 
-// panel[row][column] for columns first .. first + count - 1 of the product's rows, in the format's
-// order, times `scales` where given. Fetches what the next panel decodes.
+// panel[row][column] for `rows` and `count` columns from `first`, in the format's order, times
+// `scales` where given. Fetches what the panel of the next columns decodes.
 template <class Row>
-void decode_panel(const Product& p, int64_t first, int64_t count, const float* scales,
-                  float* panel) {
+void decode_panel(const PackedWeight& w, Rows rows, int64_t first, int64_t count,
+                  const float* scales, float* panel) {
   const int64_t first_block = first / kBlock, blocks = count / kBlock;
-  const int64_t ahead = first + count < p.weight.columns
-                            ? blocks * Row::kBytes
-                            : kOutputBlock * p.weight.row_bytes() - first_block * Row::kBytes;
-  for (int64_t r = 0; r < kOutputBlock; ++r) {
-    const Row row(p.weight, clamped(p.first_row + r, p.last_row));
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    const Row row(w, clamped(rows.first + r, rows.last));
     float* out = panel + r * kPanelColumns;
     for (int64_t b = 0; b < blocks; ++b) {
-      if (b % (64 / Row::kBytes) == 0) __builtin_prefetch(row.at(first_block + b) + ahead, 0, 2);
-      const Block w = row.block(first_block + b);
+      if (b % (64 / Row::kBytes) == 0) __builtin_prefetch(row.at(first_block + b + blocks), 0, 2);
+      const Block block = row.block(first_block + b);
       const F32 scale = splat(Row::kScalesInput && scales ? scales[b] : 1.0f);
 #pragma GCC unroll 4
       for (int i = 0; i < kBlockVectors; ++i) {
-        store(out + b * kBlock + i * kLanes, Row::kScalesInput ? w.v[i] * scale : w.v[i]);
+        store(out + b * kBlock + i * kLanes, Row::kScalesInput ? block.v[i] * scale : block.v[i]);
       }
     }
   }
@@ -168,7 +183,7 @@ void multiply_tile(const float* panel, const float* const* x, int64_t count, flo
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) s[r][t] = load(sums + (t * kOutputBlock + r) * kLanes);
+    for (int t = 0; t < kTokens; ++t) s[r][t] = load(sums + t * kSumStride + r * kLanes);
   }
   for (int64_t k = 0; k < count; k += kLanes) {
     F32 v[kTokens];
@@ -184,46 +199,59 @@ void multiply_tile(const float* panel, const float* const* x, int64_t count, flo
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) store(sums + (t * kOutputBlock + r) * kLanes, s[r][t]);
+    for (int t = 0; t < kTokens; ++t) store(sums + t * kSumStride + r * kLanes, s[r][t]);
   }
 }
 
-// `scales`: what the panel has not taken.
 template <int kTokens>
-void multiply_rows(const Product& p, int64_t token, int64_t column, int64_t count,
-                   const float* scales, const float* panel, float* input, float* sums) {
-  const float* x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const float*>(p.x[token + t]) + column;
-  if (scales) scale_input<kTokens>(x, scales, count, input);
-  for (int64_t r = 0; r < p.last_row - p.first_row; r += kTileRows) {
+void multiply_rows(const float** x, int64_t rows, int64_t count, const float* panel, float* sums) {
+  for (int64_t r = 0; r < rows; r += kTileRows) {
     multiply_tile<kTokens>(panel + r * kPanelColumns, x, count, sums + r * kLanes);
+  }
+}
+
+// Adds `count` columns from `column` to the sums of `rows` for all of the block's tokens.
+template <class Row>
+void multiply_panel(const Product& p, Rows rows, int64_t token, int64_t tokens, int64_t column,
+                    int64_t count, float* scratch, float* sums) {
+  float* panel = scratch;
+  float* input = panel + kPanelFloats;
+  const float* scales = nullptr;
+  bool exact = false;
+  if constexpr (Row::kScalesInput) {
+    scales = input_scales<Row>(p.weight, rows.first) + column / kBlock;
+    exact = exact_in_panel(scales, count / kBlock);
+  }
+  decode_panel<Row>(p.weight, rows, column, count, exact ? scales : nullptr, panel);
+  for (int64_t t = 0; t < tokens; t += kTileTokens) {
+    const int64_t now = tokens - t < kTileTokens ? tokens - t : kTileTokens;
+    with_tokens<kTileTokens>(now, [&]<int kTokens>() {
+      const float* x[kTokens];
+      for (int i = 0; i < kTokens; ++i) {
+        x[i] = static_cast<const float*>(p.x[token + t + i]) + column;
+      }
+      if (Row::kScalesInput && !exact) scale_input<kTokens>(x, scales, count, input);
+      multiply_rows<kTokens>(x, rows.last - rows.first, count, panel, sums + t * kSumStride);
+    });
   }
 }
 
 template <class Row>
 void multiply_many(const Product& p, int64_t first, int64_t tokens, float* scratch) {
-  float* panel = scratch;
-  float* input = panel + kPanelFloats;
-  float* sums = input + kInputFloats;
-  const float* tile_scales = input_scales<Row>(p.weight, p.first_row);
-  __builtin_memset(sums, 0, static_cast<size_t>(tokens * kOutputBlock * kLanes) * sizeof(float));
+  float* sums = scratch + kPanelFloats + kInputFloats;
+  __builtin_memset(sums, 0, static_cast<size_t>(tokens * kSumStride) * sizeof(float));
   for (int64_t column = 0; column < p.weight.columns; column += kPanelColumns) {
     const int64_t left = p.weight.columns - column;
     const int64_t count = left < kPanelColumns ? left : kPanelColumns;
-    const float* scales = Row::kScalesInput ? tile_scales + column / kBlock : nullptr;
-    const bool exact = Row::kScalesInput && exact_in_panel(scales, count / kBlock);
-    decode_panel<Row>(p, column, count, exact ? scales : nullptr, panel);
-    for (int64_t t = 0; t < tokens; t += kTileTokens) {
-      const int64_t now = tokens - t < kTileTokens ? tokens - t : kTileTokens;
-      with_tokens<kTileTokens>(now, [&]<int kTokens>() {
-        multiply_rows<kTokens>(p, first + t, column, count, exact ? nullptr : scales, panel, input,
-                               sums + t * kOutputBlock * kLanes);
-      });
+    for (Rows rows = {p.first_row, 0}; rows.first < p.last_row; rows.first = rows.last) {
+      rows.last = end_of_rows<Row>(rows.first, kPanelRows, p.last_row);
+      multiply_panel<Row>(p, rows, first, tokens, column, count, scratch,
+                          sums + (rows.first - p.first_row) * kLanes);
     }
   }
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t row = p.first_row; row < p.last_row; ++row) {
-      const F32 total = load(sums + (t * kOutputBlock + row - p.first_row) * kLanes);
+      const F32 total = load(sums + t * kSumStride + (row - p.first_row) * kLanes);
       put(p, first + t, row, sum(total) * Row::kOutputFactor);
     }
   }
@@ -241,22 +269,13 @@ void multiply_with(const Product& p, float* scratch) {
   }
 }
 
-// The rows of one part share a scale tile.
-void multiply_fp8(const Product& p, float* scratch) {
-  for (Product part = p; part.first_row < p.last_row; part.first_row = part.last_row) {
-    const int64_t tile_end = (part.first_row / 32 + 1) * 32;
-    part.last_row = tile_end < p.last_row ? tile_end : p.last_row;
-    multiply_with<Fp8Row>(part, scratch);
-  }
-}
-
 void multiply(const Product& product, void* scratch) {
   auto* floats = static_cast<float*>(scratch);
   switch (product.weight.format) {
     case Format::bf16:
       return multiply_with<Bf16Row>(product, floats);
     case Format::fp8:
-      return multiply_fp8(product, floats);
+      return multiply_with<Fp8Row>(product, floats);
     case Format::fp4:
       return multiply_with<Fp4Row>(product, floats);
   }
