@@ -34,6 +34,7 @@ EngineOptions engine_options(const ModelOptions& options, const ModelConfig& con
                            ? options.context
                            : std::min(config.max_position_embeddings, kDefaultContextLimit);
   result.max_step_tokens = options.chunk;
+  if (options.activations == "int8") result.expert_input = ExpertInput::int8;
   if (options.prefill_mode() == PrefillMode::shortcut) result.shortcut_tail = options.prefill_tail;
   return result;
 }
@@ -83,6 +84,13 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
                   fmt::format("Context length in tokens (default: the model's, at most {})",
                               kDefaultContextLimit))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->group(kGroup);
+  command
+      .add_option("--activations", options.activations,
+                  "How inputs of the routed experts are rounded: fp8 (as released); int8 (faster, "
+                  "not the same text)")
+      ->check(CLI::IsMember({"fp8", "int8"}))
+      ->capture_default_str()
       ->group(kGroup);
   command.add_option("--chunk", options.chunk, "Tokens of the prompt computed at a time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))

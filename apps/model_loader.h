@@ -19,6 +19,7 @@ struct ModelOptions {
   std::string backend = "cpu";
   int64_t context = 0;
   int64_t chunk = 512;
+  std::string activations = "fp8";
   std::string prefill = "exact";
   int64_t prefill_tail = 0;  // 0: the window's size
 

@@ -98,6 +98,12 @@ Isa best_isa() {
   return best;
 }
 
+bool has_avx512_vnni() {
+  constexpr int kVnni = 11;
+  static const bool found = supports(Isa::avx512) && bit(cpuid(7, 0).c, kVnni);
+  return found;
+}
+
 Isa default_isa() {
   static const Isa chosen =
       best_isa() == Isa::avx512_bf16 && made_by_intel() ? Isa::avx512 : best_isa();

@@ -26,6 +26,8 @@ Isa best_isa();
 // The one to use unless told otherwise: best_isa(), but AVX-512 without the BF16 dot product on
 // CPUs where that instruction is no faster than FP32 FMA (measured: docs/kernels/linear.md).
 Isa default_isa();
+// Byte dot products in AVX-512 registers, beside Isa::avx512 (docs/kernels/linear.md, int8).
+bool has_avx512_vnni();
 inline bool supports(Isa isa) { return isa <= best_isa(); }
 
 // The named one, or an error that says which names exist and what the machine runs.

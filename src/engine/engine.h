@@ -34,6 +34,8 @@ struct EngineOptions {
   int64_t max_context = 0;        // 0: the model's max_position_embeddings
   int64_t max_step_tokens = 512;  // over all sequences of a step
   int64_t rollback = 8;           // tokens a sequence can be cut back by
+  // How inputs of routed experts are rounded. int8 is faster and an approximation of the model.
+  ExpertInput expert_input = ExpertInput::fp8;
   // Most tokens a StepPart::upper may hold; 0: the window's size; absent: no lower and upper steps.
   std::optional<int64_t> shortcut_tail;
 };

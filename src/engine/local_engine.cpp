@@ -190,6 +190,7 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
                                         .max_context = options.max_context,
                                         .rollback = options.rollback,
                                         .shortcut_tail = options.shortcut_tail.value_or(0)})};
+  parts.constants.expert_input = options.expert_input;
   // An upper step has at most one row of logits per sequence.
   const int64_t most_tokens = std::max(options.max_step_tokens, options.shortcut_tail.value_or(0));
   const int64_t most_outputs =

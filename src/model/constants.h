@@ -1,11 +1,12 @@
-// What the operations need besides weights, derived once from the configuration: rotary frequencies
-// and the engram's hash constants (spec: model, 4.1, 9.2, 9.3).
+// What the operations need besides weights, fixed once: rotary frequencies and the engram's hash
+// constants (spec: model, 4.1, 9.2, 9.3), derived from the configuration, and how experts round.
 #pragma once
 
 #include <vector>
 
 #include "base/result.h"
 #include "checkpoint/config.h"
+#include "ops/experts.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -23,6 +24,7 @@ struct ModelConstants {
   View<const int64_t> primes() const;       // [engram layers, columns]
   View<const int64_t> offsets() const;      // [engram layers, columns]
   int32_t pad_class = 0;
+  ExpertInput expert_input = ExpertInput::fp8;
 
  private:
   std::vector<float> window_frequencies_, compressed_frequencies_;

@@ -26,6 +26,7 @@ void experts(Q& queue, const Context& context, int64_t layer, const ExpertsWeigh
                                     .experts = weights.experts,
                                     .shared = weights.shared,
                                     .limit = context.config.swiglu_limit,
+                                    .input = context.constants.expert_input,
                                     .y = output});
 }
 

@@ -33,9 +33,16 @@ struct RouteArgs {
   }
 };
 
+// How a routed expert's inputs are rounded before its FP4 matrices (the shared expert's: always
+// FP8).
+enum class ExpertInput {
+  fp8,   // E4M3 and a power of two per 32, as the model was released (spec: model, 2.2)
+  int8,  // per 32: scale = FP32(largest magnitude / 127), RNE(x / scale); faster
+};
+
 // Per chosen expert: g = RNE_BF16(w1 x), u = RNE_BF16(w3 x); limit > 0: g = min(g, limit), u =
 // clamp(u, -limit, limit); h = RNE_BF16(weight * silu(g) * u); y_e = RNE_BF16(w2 h). Inputs of w1,
-// w3 and w2 are quantized to FP8 (2.2). The shared expert is the same with weight 1 and FP8
+// w3 and w2 are rounded as `input` says. The shared expert is the same with weight 1 and FP8
 // matrices.
 //   y = RNE_BF16((sum of y_e in ascending expert id, FP32) + y_shared)
 struct MoeExpertsArgs {
@@ -45,6 +52,7 @@ struct MoeExpertsArgs {
   std::span<const ExpertMatrices> experts;  // by id
   SharedExpertMatrices shared;
   float limit = 0;
+  ExpertInput input = ExpertInput::fp8;
   View<bf16> y;  // [tokens, dim], out
 
   template <class F>

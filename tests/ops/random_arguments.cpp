@@ -346,6 +346,7 @@ MoeExpertsArgs random_arguments(RandomTensors& random, const RandomCase& of) {
                      .w2 = random.fp8_matrix(dim, width),
                      .w3 = random.fp8_matrix(width, dim)},
           .limit = of.variant % 2 ? 10.0f : 0.0f,
+          .input = of.variant == 2 ? ExpertInput::int8 : ExpertInput::fp8,
           .y = random.tensor<bf16>({tokens, dim})};
 }
 

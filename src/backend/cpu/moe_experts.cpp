@@ -19,6 +19,7 @@ static_assert(kTokenBlock % kPackTokens == 0);
 
 // An expert with the tokens that chose it.
 struct Group {
+  const MatmulKernels* kernels;
   PackedWeight w1, w2, w3;
   int64_t first = 0;  // its rows among the sorted (token, expert) pairs
   int64_t count = 0;
@@ -50,12 +51,15 @@ struct Buffers {
   int64_t x_stride, hidden_stride;
 };
 
-Buffers reserve(Queue& queue, int64_t tokens, int64_t k, int64_t experts, int64_t dim,
-                int64_t width) {
+Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64_t k,
+                int64_t experts, int64_t dim, int64_t width) {
+  const auto stride = [&](int64_t columns) {
+    return std::max(activation_stride(queue.matmul(), columns), activation_stride(routed, columns));
+  };
   Buffers b;
   b.rows = tokens * (k + 1);
-  b.x_stride = activation_stride(queue.matmul(), dim);
-  b.hidden_stride = activation_stride(queue.matmul(), width);
+  b.x_stride = stride(dim);
+  b.hidden_stride = stride(width);
   ScratchLayout layout;
   const size_t first_of = layout.add(experts + 1, sizeof(int32_t));
   const size_t groups = layout.add(experts + 1, sizeof(Group));
@@ -133,7 +137,8 @@ void sort_pairs(const MoeExpertsArgs& args, const Buffers& b) {
 }
 
 // Returns how many groups there are; the shared expert is the last.
-int64_t make_groups(const MoeExpertsArgs& args, const Buffers& b) {
+int64_t make_groups(const MoeExpertsArgs& args, const MatmulKernels& routed,
+                    const MatmulKernels& shared, const Buffers& b) {
   const int64_t pairs = args.ids.elements();
   int64_t count = 0, first = 0;
   for (size_t e = 0; e < args.experts.size(); ++e) {
@@ -141,20 +146,25 @@ int64_t make_groups(const MoeExpertsArgs& args, const Buffers& b) {
     if (last > first) {
       const ExpertMatrices& expert = args.experts[e];
       b.groups[count++] = {
-          packed(expert.w1), packed(expert.w2), packed(expert.w3), first, last - first, 0};
+          &routed, packed(expert.w1), packed(expert.w2), packed(expert.w3), first, last - first, 0};
     }
     first = last;
   }
-  b.groups[count++] = {packed(args.shared.w1), packed(args.shared.w2),
-                       packed(args.shared.w3), pairs,
-                       b.rows - pairs,         0};
+  b.groups[count++] = {&shared,
+                       packed(args.shared.w1),
+                       packed(args.shared.w2),
+                       packed(args.shared.w3),
+                       pairs,
+                       b.rows - pairs,
+                       0};
   return count;
 }
 
-// Returns how many tiles the groups' rows make.
+// Returns how many tiles the rows of groups make whose kernels want them packed.
 int64_t make_tiles(const Buffers& b, int64_t groups) {
   int64_t count = 0;
   for (int64_t g = 0; g < groups; ++g) {
+    if (!b.groups[g].kernels->pack) continue;
     b.groups[g].packed = count * kPackTokens;
     const int64_t tiles = (b.groups[g].count + kPackTokens - 1) / kPackTokens;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -176,16 +186,18 @@ class Step {
   Step(Queue& queue, const MoeExpertsArgs& args)
       : queue_(queue),
         kernels_(queue.matmul()),
+        routed_(args.input == ExpertInput::int8 ? int8_kernels_for(queue.isa()) : kernels_),
         args_(args),
         tokens_(args.x.extent(0)),
         k_(args.ids.extent(1)),
         dim_(args.x.extent(1)),
         width_(args.shared.w1.rows),
-        b_(reserve(queue, tokens_, k_, static_cast<int64_t>(args.experts.size()), dim_, width_)) {
+        b_(reserve(queue, routed_, tokens_, k_, static_cast<int64_t>(args.experts.size()), dim_,
+                   width_)) {
     CACHALOT_CHECK(width_ % kHiddenBlock == 0, "{} hidden values", width_);
     sort_pairs(args, b_);
-    groups_ = make_groups(args, b_);
-    if (kernels_.pack) tiles_ = make_tiles(b_, groups_);
+    groups_ = make_groups(args, routed_, kernels_, b_);
+    tiles_ = make_tiles(b_, groups_);
     queue.scratch().reserve_per_thread(kernel_bytes() + sizeof(HiddenScratch));
   }
 
@@ -200,7 +212,7 @@ class Step {
       std::byte* scratch = queue_.scratch().of_thread(member.index());
       prepare.each([&](int64_t t) {
         const bf16* x = args_.x.row(t);
-        kernels_.quantize(x, dim_, PackedWeight::Format::fp4, b_.x + t * b_.x_stride);
+        routed_.quantize(x, dim_, PackedWeight::Format::fp4, b_.x + t * b_.x_stride);
         kernels_.quantize(x, dim_, PackedWeight::Format::fp8, b_.x + (tokens_ + t) * b_.x_stride);
       });
       member.barrier();
@@ -236,7 +248,10 @@ class Step {
   }
 
  private:
-  size_t kernel_bytes() const { return static_cast<size_t>(kernels_.scratch_bytes + 63) / 64 * 64; }
+  size_t kernel_bytes() const {
+    return static_cast<size_t>(std::max(kernels_.scratch_bytes, routed_.scratch_bytes) + 63) / 64 *
+           64;
+  }
 
   // Where the packed operand of a group starts.
   std::byte* packed_at(std::byte* packed, const Group& group, int64_t columns) const {
@@ -254,7 +269,7 @@ class Step {
   void hidden_piece(const Group& group, int64_t row, const Group* next, int64_t next_row,
                     std::byte* scratch) {
     auto* own = reinterpret_cast<HiddenScratch*>(scratch + kernel_bytes());
-    const int64_t step = std::min(kernels_.few_rows, kHiddenBlock);
+    const int64_t step = std::min(group.kernels->few_rows, kHiddenBlock);
     const std::byte* packed = packed_at(b_.packed_x, group, dim_);
     for (int64_t done = 0; done < group.count; done += kTokenBlock) {
       const int64_t first = group.first + done;
@@ -272,7 +287,7 @@ class Step {
             .y_stride = kHiddenBlock,
             .y_first_row = row};
         announce(product, group.w3, r, r + step);
-        kernels_.multiply(product, scratch);
+        group.kernels->multiply(product, scratch);
         product.weight = group.w3;
         product.y = own->up;
         product.next_codes = product.next_scales = {};
@@ -281,14 +296,14 @@ class Step {
         } else if (next) {
           announce(product, next->w1, next_row, next_row + step);
         }
-        kernels_.multiply(product, scratch);
+        group.kernels->multiply(product, scratch);
       }
       for (int64_t i = 0; i < count; ++i) {
         kernels_.gated(own->gate + i * kHiddenBlock, own->up + i * kHiddenBlock, kHiddenBlock,
                        args_.limit, b_.weight_of[first + i], own->hidden);
-        kernels_.quantize(
+        group.kernels->quantize(
             own->hidden, kHiddenBlock, group.w2.format,
-            b_.hidden + (first + i) * b_.hidden_stride + row * kernels_.activation_size);
+            b_.hidden + (first + i) * b_.hidden_stride + row * group.kernels->activation_size);
       }
     }
   }
@@ -303,7 +318,7 @@ class Step {
     product.tokens = group.count;
     product.y = b_.y + group.first * dim_;
     product.y_stride = dim_;
-    kernels_.multiply(product, scratch);
+    group.kernels->multiply(product, scratch);
   }
 
   void sum_token(int64_t token) {
@@ -312,7 +327,8 @@ class Step {
   }
 
   Queue& queue_;
-  const MatmulKernels& kernels_;
+  const MatmulKernels& kernels_;  // the shared expert's
+  const MatmulKernels& routed_;
   const MoeExpertsArgs& args_;
   const int64_t tokens_, k_, dim_, width_;
   const Buffers b_;

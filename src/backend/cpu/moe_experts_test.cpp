@@ -50,7 +50,8 @@ struct Choice {
 };
 
 std::vector<bf16> run(Queue& queue, const TestExperts& e, const std::vector<bf16>& x,
-                      const Choice& choice, int64_t first, int64_t tokens, float limit) {
+                      const Choice& choice, int64_t first, int64_t tokens, float limit,
+                      ExpertInput input = ExpertInput::fp8) {
   const int64_t k =
       static_cast<int64_t>(choice.ids.size()) * e.dim / static_cast<int64_t>(x.size());
   std::vector<bf16> y(tokens * e.dim);
@@ -60,15 +61,32 @@ std::vector<bf16> run(Queue& queue, const TestExperts& e, const std::vector<bf16
                       .experts = e.experts,
                       .shared = e.shared,
                       .limit = limit,
+                      .input = input,
                       .y = {y.data(), {tokens, e.dim}}});
   return y;
+}
+
+// One row as ExpertInput::int8 leaves it.
+std::vector<double> rounded_to_int8(const bf16* x, int64_t count) {
+  std::vector<double> out = widened(x, count);
+  for (int64_t first = 0; first < count; first += 32) {
+    float largest = 0;
+    for (int64_t i = first; i < first + 32; ++i)
+      largest = std::fmax(largest, std::fabs(to_float(x[i])));
+    const float scale = largest / 127;
+    for (int64_t i = first; i < first + 32; ++i) {
+      if (scale > 0) out[i] = std::nearbyint(to_float(x[i]) / scale) * double{scale};
+    }
+  }
+  return out;
 }
 
 // One expert on one token, sums in double precision, the contract's roundings.
 std::vector<bf16> expert(const bf16* x, const TestWeight& w1, const TestWeight& w2,
                          const TestWeight& w3, int64_t dim, int64_t width, float weight,
-                         float limit) {
-  const std::vector<double> input = quantized(x, dim);
+                         float limit, ExpertInput rounding) {
+  const auto rounded = rounding == ExpertInput::int8 ? rounded_to_int8 : quantized;
+  const std::vector<double> input = rounded(x, dim);
   std::vector<bf16> hidden(width), y(dim);
   for (int64_t i = 0; i < width; ++i) {
     double g = round_to_bf16(static_cast<float>(dot(input, w1, i).value));
@@ -79,12 +97,19 @@ std::vector<bf16> expert(const bf16* x, const TestWeight& w1, const TestWeight& 
     }
     hidden[i] = to_bf16(static_cast<float>(weight * (g / (1 + std::exp(-g)) * u)));
   }
-  const std::vector<double> values = quantized(hidden.data(), width);
+  const std::vector<double> values = rounded(hidden.data(), width);
   for (int64_t i = 0; i < dim; ++i) y[i] = to_bf16(static_cast<float>(dot(values, w2, i).value));
   return y;
 }
 
-TEST(CpuMoeExperts, FollowsTheContract) {
+class CpuMoeExpertsWith : public ::testing::TestWithParam<ExpertInput> {};
+INSTANTIATE_TEST_SUITE_P(Activations, CpuMoeExpertsWith,
+                         ::testing::Values(ExpertInput::fp8, ExpertInput::int8),
+                         [](const auto& test) {
+                           return test.param == ExpertInput::fp8 ? "Fp8" : "Int8";
+                         });
+
+TEST_P(CpuMoeExpertsWith, FollowTheContract) {
   for (Isa isa : isas()) {
     ThreadTeam team(2);
     Queue queue(team, isa, Arena(64));
@@ -94,18 +119,19 @@ TEST(CpuMoeExperts, FollowsTheContract) {
     const std::vector<bf16> x = random.values(tokens * dim, 8.0f);
     const Choice choice(random, tokens, k, 5);
     for (float limit : {0.0f, 10.0f}) {
-      const std::vector<bf16> y = run(queue, e, x, choice, 0, tokens, limit);
+      const std::vector<bf16> y = run(queue, e, x, choice, 0, tokens, limit, GetParam());
       int64_t differing = 0;
       for (int64_t t = 0; t < tokens; ++t) {
         std::vector<std::vector<bf16>> parts(5);
         for (int64_t i = t * k; i < (t + 1) * k; ++i) {
           const int32_t id = choice.ids[i];
-          parts[id] = expert(&x[t * dim], e.weights[3 * id], e.weights[3 * id + 1],
-                             e.weights[3 * id + 2], dim, width, choice.weights[i], limit);
+          parts[id] =
+              expert(&x[t * dim], e.weights[3 * id], e.weights[3 * id + 1], e.weights[3 * id + 2],
+                     dim, width, choice.weights[i], limit, GetParam());
         }
         const std::vector<bf16> shared =
             expert(&x[t * dim], e.shared_weights[0], e.shared_weights[1], e.shared_weights[2], dim,
-                   width, 1.0f, limit);
+                   width, 1.0f, limit, ExpertInput::fp8);
         for (int64_t c = 0; c < dim; ++c) {
           float total = 0, size = std::fabs(to_float(shared[c]));
           for (const std::vector<bf16>& part : parts) {
@@ -125,7 +151,7 @@ TEST(CpuMoeExperts, FollowsTheContract) {
   }
 }
 
-TEST(CpuMoeExperts, ATokenIsTheSameAloneAndInCompany) {
+TEST_P(CpuMoeExpertsWith, ATokenIsTheSameAloneAndInCompany) {
   for (Isa isa : isas()) {
     Random random(12);
     const int64_t dim = 288, width = 96, k = 3, most = 210;
@@ -136,14 +162,14 @@ TEST(CpuMoeExperts, ATokenIsTheSameAloneAndInCompany) {
     Queue alone(one, isa, Arena(64));
     std::vector<bf16> expected;
     for (int64_t t = 0; t < most; ++t) {
-      const std::vector<bf16> y = run(alone, e, x, choice, t, 1, 10.0f);
+      const std::vector<bf16> y = run(alone, e, x, choice, t, 1, 10.0f, GetParam());
       expected.insert(expected.end(), y.begin(), y.end());
     }
     for (int threads : {1, 2, 3}) {
       ThreadTeam team(threads);
       Queue queue(team, isa, Arena(64));
       for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64, 210}) {
-        EXPECT_TRUE(same_bits(run(queue, e, x, choice, 0, tokens, 10.0f),
+        EXPECT_TRUE(same_bits(run(queue, e, x, choice, 0, tokens, 10.0f, GetParam()),
                               {expected.begin(), expected.begin() + tokens * dim}))
             << name_of(isa) << ", " << tokens << " tokens, " << threads << " threads";
       }
@@ -168,6 +194,48 @@ TEST(CpuMoeExperts, ClampsGateFromAboveAndUpOnBothSides) {
       const double expected = 0.75 * (gate / (1 + std::exp(-gate)) * up);
       EXPECT_NEAR(to_float(h[i]), expected, std::fabs(expected) * 0x1.01p-8)
           << name_of(isa) << " gate " << gates[i / 8] << " up " << ups[i % 8];
+    }
+  }
+}
+
+// All instruction sets that fuse agree in a block's sum exactly: they differ only where one adds in
+// lanes. Every code meets every column; scales reach both ends.
+TEST(CpuMoeExperts, Int8ProductsOfOneBlockAreExact) {
+  for (Isa isa : isas()) {
+    const MatmulKernels& kernels = int8_kernels_for(isa);
+    Random random(13);
+    const int64_t rows = 48, tokens = 24;
+    std::vector<std::byte> memory(static_cast<size_t>(kernels.scratch_bytes) + 64 * (tokens + 2));
+    std::byte* at = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+    const TestWeight w = fp4_weight(random, rows, 32, 0, 230);
+    std::vector<const void*> prepared;
+    std::vector<bf16> x;
+    for (int64_t t = 0; t < tokens; ++t, at += 64) {
+      // Whole numbers with the largest at 127: the scale is 1.
+      for (int i = 0; i < 32; ++i) {
+        x.push_back(to_bf16(static_cast<float>(i == t % 32 ? 127 : random.integer(-127, 127))));
+      }
+      kernels.quantize(&x[32 * t], 32, PackedWeight::Format::fp4, at);
+      prepared.push_back(at);
+    }
+    for (int64_t count : {int64_t{1}, int64_t{4}, tokens}) {
+      std::vector<float> y(count * rows);
+      kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,
+                                   .rows = rows,
+                                   .columns = 32,
+                                   .data = w.fp4.codes.data,
+                                   .row_scales = w.fp4.scales.data},
+                        .first_row = 0,
+                        .last_row = rows,
+                        .x = prepared.data(),
+                        .tokens = count,
+                        .y_f32 = y.data(),
+                        .y_stride = rows},
+                       at);
+      for (int64_t i = 0; i < count * rows; ++i) {
+        const double exact = dot(widened(&x[i / rows * 32], 32), w, i % rows).value;
+        ASSERT_EQ(y[i], static_cast<float>(exact)) << name_of(isa) << " element " << i;
+      }
     }
   }
 }

@@ -38,6 +38,11 @@ const MatmulKernels& matmul_kernels_for(Isa isa) {
                 kAvx512Bf16MatmulKernels, kAmxMatmulKernels);
 }
 
+const MatmulKernels& int8_kernels_for(Isa isa) {
+  if (isa >= Isa::avx512 && has_avx512_vnni()) return kVnniInt8Kernels;
+  return isa >= Isa::avx2 ? kAvx2Int8Kernels : kGenericInt8Kernels;
+}
+
 const RowKernels& row_kernels_for(Isa isa) {
   // Nothing in a row's kernels is a product of tiles.
   return choose(isa, kGenericRowKernels, kAvx2RowKernels, kAvx512RowKernels, kAvx512Bf16RowKernels,

@@ -11,10 +11,14 @@ float affinity(float x) {
   return std::sqrt(std::fmax(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))));
 }
 
-// RNE_BF16(x . weight^T) with x rounded to FP8.
+// RNE_BF16(x . weight^T) with x rounded.
 template <class Matrix>
-Floats quantized_linear(Floats x, int64_t tokens, const Matrix& weight) {
-  round_to_fp8(x.data(), tokens * weight.columns);
+Floats quantized_linear(Floats x, int64_t tokens, const Matrix& weight, ExpertInput input) {
+  if (input == ExpertInput::int8) {
+    round_to_int8(x.data(), tokens * weight.columns);
+  } else {
+    round_to_fp8(x.data(), tokens * weight.columns);
+  }
   Floats y = product(x, tokens, weight);
   round_all_to_bf16(y);
   return y;
@@ -22,17 +26,18 @@ Floats quantized_linear(Floats x, int64_t tokens, const Matrix& weight) {
 
 // One gated expert over `tokens` rows; weights [tokens] multiply the hidden row.
 template <class Expert>
-Floats expert(const Expert& matrices, const Floats& x, const Floats& weights, float limit) {
+Floats expert(const Expert& matrices, const Floats& x, const Floats& weights, float limit,
+              ExpertInput input) {
   const int64_t tokens = static_cast<int64_t>(weights.size()), width = matrices.w1.rows;
-  const Floats gate = quantized_linear(x, tokens, matrices.w1);
-  const Floats up = quantized_linear(x, tokens, matrices.w3);
+  const Floats gate = quantized_linear(x, tokens, matrices.w1, input);
+  const Floats up = quantized_linear(x, tokens, matrices.w3, input);
   Floats hidden(tokens * width);
   for (int64_t i = 0; i < tokens * width; ++i) {
     const float g = limit > 0 ? std::fmin(gate[i], limit) : gate[i];
     const float u = limit > 0 ? std::clamp(up[i], -limit, limit) : up[i];
     hidden[i] = round_to_bf16(weights[i / width] * (silu(g) * u));
   }
-  return quantized_linear(hidden, tokens, matrices.w2);
+  return quantized_linear(hidden, tokens, matrices.w2, input);
 }
 
 // The rows that chose one expert, gathered.
@@ -90,12 +95,12 @@ void moe_experts(Queue&, const MoeExpertsArgs& args) {
   for (size_t id = 0; id < args.experts.size(); ++id) {
     const Gathered rows = gather(args, static_cast<int32_t>(id));
     if (rows.tokens.empty()) continue;
-    const Floats out = expert(args.experts[id], rows.x, rows.weights, args.limit);
+    const Floats out = expert(args.experts[id], rows.x, rows.weights, args.limit, args.input);
     for (size_t r = 0; r < rows.tokens.size(); ++r)
       for (int64_t i = 0; i < dim; ++i) y[rows.tokens[r] * dim + i] += out[r * dim + i];
   }
-  const Floats shared =
-      expert(args.shared, to_floats(args.x.data, tokens * dim), Floats(tokens, 1.0f), args.limit);
+  const Floats shared = expert(args.shared, to_floats(args.x.data, tokens * dim),
+                               Floats(tokens, 1.0f), args.limit, ExpertInput::fp8);
   for (int64_t i = 0; i < tokens * dim; ++i) args.y.data[i] = to_bf16(y[i] + shared[i]);
 }
 

@@ -46,6 +46,17 @@ void round_to_fp8(float* x, int64_t width) {
   dequantize_fp8(codes.data(), scales.data(), width, x);
 }
 
+void round_to_int8(float* x, int64_t width) {
+  for (float* group = x; group < x + width; group += kScaleBlock) {
+    float largest = 0;
+    for (int64_t i = 0; i < kScaleBlock; ++i) largest = std::fmax(largest, std::fabs(group[i]));
+    const float scale = largest / 127;
+    for (int64_t i = 0; i < kScaleBlock; ++i) {
+      group[i] = scale > 0 ? std::nearbyint(group[i] / scale) * scale : 0;
+    }
+  }
+}
+
 void dequantize_row(const DenseMatrix& matrix, int64_t row, float* out) {
   if (!matrix.quantized()) {
     for (int64_t i = 0; i < matrix.columns; ++i) out[i] = to_float(matrix.values.row(row)[i]);

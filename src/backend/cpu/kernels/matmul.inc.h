@@ -27,7 +27,7 @@ constexpr int kTileRows = 2, kTileTokens = 2;
 constexpr int64_t kPanelColumns = 256;
 #endif
 constexpr int64_t kTokenBlock = 192;
-constexpr int64_t kMostRows = kOutputBlock;
+constexpr int64_t kFewRows = 32, kMostRows = 64;  // of a call
 constexpr int64_t kPanelRows = 16;
 static_assert(kPanelRows % kTileRows == 0 && kTokenBlock % kTileTokens == 0);
 static_assert(kPanelColumns % kBlock == 0);
@@ -330,8 +330,8 @@ constexpr MatmulKernels kTable = {
     .keep = keep,
     .packed_bytes = nullptr,
     .pack = nullptr,
-    .few_rows = kOutputBlock,
-    .many_rows = kOutputBlock,
+    .few_rows = kFewRows,
+    .many_rows = kMostRows,
     .scratch_bytes = (kPanelFloats + kInputFloats + kSumFloats) * 4,
     .multiply = multiply,
     .gated = gated,

@@ -96,6 +96,9 @@ struct MatmulKernels {
 };
 
 const MatmulKernels& matmul_kernels_for(Isa isa);
+// For FP4 weights and activations as int8 (ops/experts.h): quantize() and multiply() alone. The
+// byte dot product of AVX-512 where the CPU has it.
+const MatmulKernels& int8_kernels_for(Isa isa);
 
 // One per file of this directory.
 extern const MatmulKernels kGenericMatmulKernels;
@@ -103,5 +106,8 @@ extern const MatmulKernels kAvx2MatmulKernels;
 extern const MatmulKernels kAvx512MatmulKernels;
 extern const MatmulKernels kAvx512Bf16MatmulKernels;
 extern const MatmulKernels kAmxMatmulKernels;
+extern const MatmulKernels kGenericInt8Kernels;
+extern const MatmulKernels kAvx2Int8Kernels;
+extern const MatmulKernels kVnniInt8Kernels;
 
 }  // namespace cachalot::cpu

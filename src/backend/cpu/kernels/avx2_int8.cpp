@@ -1,0 +1,7 @@
+#include "backend/cpu/kernels/matmul_int8.inc.h"
+
+namespace cachalot::cpu {
+
+const MatmulKernels kAvx2Int8Kernels = kInt8Table;
+
+}  // namespace cachalot::cpu
