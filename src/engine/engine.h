@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "model/observer.h"
 #include "model/step.h"
+#include "ops/expert_input.h"
 
 namespace cachalot {
 

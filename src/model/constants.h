@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "checkpoint/config.h"
-#include "ops/experts.h"
+#include "ops/expert_input.h"
 #include "tensor/view.h"
 
 namespace cachalot {

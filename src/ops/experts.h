@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "ops/expert_input.h"
 #include "ops/role.h"
 #include "tensor/matrix.h"
 
@@ -31,13 +32,6 @@ struct RouteArgs {
     f("ids", ids, Role::out);
     f("weights", weights, Role::out);
   }
-};
-
-// How a routed expert's inputs are rounded before its FP4 matrices (the shared expert's: always
-// FP8).
-enum class ExpertInput {
-  fp8,   // E4M3 and a power of two per 32, as the model was released (spec: model, 2.2)
-  int8,  // per 32: scale = FP32(largest magnitude / 127), RNE(x / scale); faster
 };
 
 // Per chosen expert: g = RNE_BF16(w1 x), u = RNE_BF16(w3 x); limit > 0: g = min(g, limit), u =

@@ -46,7 +46,7 @@ void rotate(float* x, int64_t width, View<const float> frequencies, int64_t posi
 
 // x := what FP8 in groups of 32 keeps of it (spec: model, 2.2)
 void round_to_fp8(float* x, int64_t width);
-// The same to int8 (ops/experts.h, ExpertInput).
+// The same to int8 (ops/expert_input.h).
 void round_to_int8(float* x, int64_t width);
 
 // One row of a weight matrix, exactly.

@@ -1,4 +1,4 @@
-// The experts' products with activations rounded to int8 (ops/experts.h, ExpertInput::int8), for
+// The experts' products with activations rounded to int8 (ops/expert_input.h), for
 // generic and AVX2; with VNNI: matmul_vnni.inc.h.
 //
 // A block of 32 columns is multiplied in integers: twice an E2M1 value is one. Its sum, exact,

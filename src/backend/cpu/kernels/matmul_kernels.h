@@ -96,7 +96,7 @@ struct MatmulKernels {
 };
 
 const MatmulKernels& matmul_kernels_for(Isa isa);
-// For FP4 weights and activations as int8 (ops/experts.h): quantize() and multiply() alone. The
+// For FP4 weights and activations as int8 (ops/expert_input.h): quantize() and multiply() alone. The
 // byte dot product of AVX-512 where the CPU has it.
 const MatmulKernels& int8_kernels_for(Isa isa);
 

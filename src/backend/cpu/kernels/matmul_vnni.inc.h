@@ -1,4 +1,4 @@
-// The experts' products with int8 activations (ops/experts.h, ExpertInput::int8) on the byte dot
+// The experts' products with int8 activations (ops/expert_input.h) on the byte dot
 // product of AVX-512 (vpdpbusd).
 //
 // Lanes are 16 weight rows. Their codes are transposed, four bytes a lane, so that one instruction
