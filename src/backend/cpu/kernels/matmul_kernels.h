@@ -96,8 +96,8 @@ struct MatmulKernels {
 };
 
 const MatmulKernels& matmul_kernels_for(Isa isa);
-// For FP4 weights and activations as int8 (ops/expert_input.h): quantize() and multiply() alone. The
-// byte dot product of AVX-512 where the CPU has it.
+// For FP4 weights and activations as int8 (ops/expert_input.h): quantize() and multiply() alone.
+// The byte dot product of AVX-512 where the CPU has it.
 const MatmulKernels& int8_kernels_for(Isa isa);
 
 // One per file of this directory.
