@@ -8,7 +8,7 @@ set -euo pipefail
 
 compilers=(g++ cmake ninja-build pkg-config)
 libraries=(nlohmann-json3-dev libfmt-dev libexpected-dev libcli11-dev libpcre2-dev libutf8proc-dev
-           libedit-dev)
+           libedit-dev liburing-dev)
 tests=(libgtest-dev python3)
 
 case "${1:-build}" in
