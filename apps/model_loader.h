@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/prefill.h"
 #include "generation_config.h"
+#include "storage_options.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cachalot {
@@ -22,6 +23,7 @@ struct ModelOptions {
   std::string activations = "fp8";
   std::string prefill = "exact";
   int64_t prefill_tail = 0;  // 0: the window's size
+  StorageChoice storage;
 
   PrefillMode prefill_mode() const {
     return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;

@@ -56,12 +56,17 @@ Result<int> run_once(const RunOptions& options) {
   if (!options.json) callbacks.on_event = [&](const ParserEvent& event) { printer.show(event); };
   CACHALOT_TRY(const Answer answer, answer_conversation(conversation, model.tokenizer, generator,
                                                         parameters, callbacks));
+  const WeightStore* storage = model.engine->storage();
   if (options.json) {
-    fmt::print("{}\n", answer_json(answer, model.load_seconds).dump());
+    Json result = answer_json(answer, model.load_seconds);
+    if (storage) result.set("storage", storage_json(storage->statistics()));
+    fmt::print("{}\n", result.dump());
   } else {
     printer.finish(answer.message);
     report("[load {:.2f} s | {}]\n", model.load_seconds, timing_line(answer));
+    if (storage) report("[{}]\n", storage_line(storage->statistics()));
   }
+  CACHALOT_OK(save_expert_profile(options.model.storage, *model.engine));
   const std::string departure = model.engine->first_departure();
   if (!departure.empty())
     return fail("the checked backend departs from the reference: {}", departure);
@@ -83,6 +88,10 @@ Result<int> run_chat(const RunOptions& options) {
   ChatSession session(model.tokenizer, std::move(generator), std::move(parameters),
                       std::move(settings), styles_allowed());
   session.run();
+  if (const WeightStore* storage = model.engine->storage()) {
+    report("[{}]\n", storage_line(storage->statistics()));
+  }
+  CACHALOT_OK(save_expert_profile(options.model.storage, *model.engine));
   return 0;
 }
 
@@ -101,10 +110,11 @@ void add_run_command(CLI::App& app) {
   add_input_options(*command, options->input);
   command->add_flag("--json", options->json,
                     "Write one JSON object: ids, text, reasoning_content, content, tool_calls, "
-                    "finish_reason, usage, timings");
+                    "finish_reason, usage, timings, drafts, storage");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->model);
   add_prefill_options(*command, options->model);
+  add_storage_options(*command, options->model.storage);
   add_draft_options(*command, options->drafts);
   command->callback([options] {
     const bool chat = !options->input.has_source() && isatty(STDIN_FILENO);

@@ -50,6 +50,13 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void expect_random_reads(std::span<const std::byte> part) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
+  const auto last = (reinterpret_cast<uintptr_t>(part.data()) + part.size()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_RANDOM);
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return fail("{}: cannot open: {}", path.string(), std::strerror(errno));

@@ -27,6 +27,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Part of a mapping that is read here and there: a page that is touched brings no others with it. A
+// wish the system may ignore.
+void expect_random_reads(std::span<const std::byte> part);
+
 // The whole of a (small) text file. Errors: it cannot be opened or read (a folder cannot).
 Result<std::string> read_text_file(const std::filesystem::path& path);
 

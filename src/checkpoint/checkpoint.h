@@ -46,6 +46,12 @@ struct CheckpointOptions {
 
 inline constexpr int64_t kAlwaysVerifyBytes = int64_t{4} << 30;
 
+// A shard as it is mapped.
+struct ShardFile {
+  std::filesystem::path path;
+  MappedFile mapping;
+};
+
 class Checkpoint {
  public:
   // Errors (spec: checkpoint, 7): one message naming file and tensor, expected and found; missing
@@ -56,7 +62,8 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   const ModelConfig& config() const { return config_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in table order
-  int64_t total_bytes() const { return total_bytes_; }                  // of all tensors
+  const std::vector<ShardFile>& files() const { return files_; }
+  int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   // What is odd but harmless: unknown configuration keys, files nobody reads.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -70,7 +77,7 @@ class Checkpoint {
 
   std::filesystem::path folder_;
   ModelConfig config_;
-  std::vector<MappedFile> files_;
+  std::vector<ShardFile> files_;
   // Copies of tensors whose place in the file does not fit their element's alignment.
   std::vector<std::unique_ptr<std::byte[]>> realigned_;
   std::vector<TensorEntry> tensors_;

@@ -161,7 +161,7 @@ class CheckpointOpener {
         result_.total_bytes_ += entry.end - entry.begin;
         stored_.push_back({std::move(entry), result_.files_.size(), header->data_start});
       }
-      result_.files_.push_back(std::move(file));
+      result_.files_.push_back({path, std::move(file)});
     }
     return check_names_are_unique();
   }
@@ -260,7 +260,7 @@ class CheckpointOpener {
                   (result_.folder_ / files_[stored.file]).string(), entry.name, name_of(spec.dtype),
                   spec.shape.text(), name_of(entry.dtype), entry.shape.text());
     }
-    auto bytes = result_.files_[stored.file].bytes().subspan(
+    auto bytes = result_.files_[stored.file].mapping.bytes().subspan(
         static_cast<size_t>(stored.data_start + entry.begin),
         static_cast<size_t>(entry.end - entry.begin));
     // No tensor of the release is misplaced; in small ones an odd number of scales can do it.

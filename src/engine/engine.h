@@ -5,6 +5,7 @@
 // prompt was cut into steps, or on the number of threads.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "model/observer.h"
 #include "model/step.h"
 #include "ops/expert_input.h"
+#include "storage/weight_store.h"
 
 namespace cachalot {
 
@@ -39,6 +41,11 @@ struct EngineOptions {
   ExpertInput expert_input = ExpertInput::fp8;
   // Most tokens a StepPart::upper may hold; 0: the window's size; absent: no lower and upper steps.
   std::optional<int64_t> shortcut_tail;
+  // Experts and engram rows read from disk when they are used (docs/storage.md). Without budgets
+  // they are used in place, from the mapping.
+  WeightStoreOptions storage;
+  // The experts to keep in memory (engine/expert_profile.h); empty: the cache decides.
+  std::filesystem::path expert_profile;
 };
 
 enum class LogitsOf { none, last, all };
@@ -107,6 +114,9 @@ class Engine {
   // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context. A lower or
   // upper step without shortcut_tail, or with the logits of all tokens; a whole step while the
   // upper layers are behind; an upper step of tokens they have seen or cannot resume.
+  // A disk that fails (options().storage) is an error too, naming file and offset. Then each
+  // sequence of the step is as before it if `rollback` reaches that far back, else empty: see
+  // length().
   virtual Result<StepResult> step(const StepRequest& request) = 0;
 
   // One block of drafts per sequence, from the draft head; changes no sequence. All steps of the
@@ -117,11 +127,15 @@ class Engine {
   // For Backend::checked: the first operation that departed from the reference, in words; else
   // empty.
   virtual std::string first_departure() const { return {}; }
+
+  // What reads experts and engram rows; nullptr: nothing does.
+  virtual const WeightStore* storage() const { return nullptr; }
 };
 
 // token_classes: the engram class of every token id. Errors: their number or the class count
 // contradicts the configuration; an ISA this CPU lacks; shortcut_tail for a model the shortcut does
-// not fit (check_shortcut). The checkpoint is kept by the engine.
+// not fit (check_shortcut); budgets or a profile that do not fit the model (open_weight_store). The
+// checkpoint is kept by the engine.
 Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> checkpoint,
                                             std::vector<int32_t> token_classes,
                                             const EngineOptions& options);

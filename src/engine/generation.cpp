@@ -93,6 +93,13 @@ Status Generator::check_prefill(PrefillMode mode) const {
 // Returns how many tokens of the prompt the caches hold. The last one is always computed again: its
 // logits are needed.
 Result<int64_t> Generator::keep_common_prefix(std::span<const int32_t> prompt, PrefillMode mode) {
+  // A step that failed may have emptied the sequence.
+  if (engine_->length(sequence_) != std::ssize(held_)) {
+    CACHALOT_OK(engine_->truncate(sequence_, 0));
+    held_.clear();
+    behind_ = 0;
+    cut_off_ = false;
+  }
   const auto differ = std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1);
   int64_t common = differ.first - held_.begin();
   const int64_t seen = std::ssize(held_) - behind_;

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/sequences.h"
 #include "engine/step_batch.h"
+#include "engine/stored_weights.h"
 #include "model/decoder.h"
 #include "model/draft_head.h"
 #include "model/prefill_shortcut.h"
@@ -21,11 +22,15 @@ struct Parts {
   EngineOptions options;
   Caches caches;
   size_t workspace = 0;
+  std::unique_ptr<WeightStore> store;  // nullptr: weights are used in place
 };
 
 // A queue with what must outlive it. Each is made from the workspace and its own options.
 struct ReferenceDevice {
   explicit ReferenceDevice(Arena arena) : queue(std::move(arena)) {}
+  void use_store(WeightStore* store) {
+    CACHALOT_CHECK(store == nullptr, "the reference reads weights in place");
+  }
 
   reference::Queue queue;
 };
@@ -33,6 +38,7 @@ struct ReferenceDevice {
 struct CpuDevice {
   CpuDevice(Arena arena, int threads, Isa isa)
       : team(threads), queue(team, isa, std::move(arena)) {}
+  void use_store(WeightStore* store) { queue.use_store(store); }
 
   ThreadTeam team;
   cpu::Queue queue;
@@ -41,6 +47,7 @@ struct CpuDevice {
 struct CheckedDevice {
   CheckedDevice(Arena arena, int threads, Isa isa)
       : cpu(std::move(arena), threads, isa), queue(cpu.queue) {}
+  void use_store(WeightStore* store) { cpu.use_store(store); }
 
   CpuDevice cpu;
   checked::Queue<cpu::Queue> queue;
@@ -68,7 +75,9 @@ class LocalEngine final : public Engine {
         sequences_(parts_.caches),
         batch_(std::max({parts_.options.max_step_tokens, parts_.options.shortcut_tail.value_or(0),
                          parts_.options.max_sequences * config().dspark_block_size}),
-               parts_.options.shortcut_tail.has_value()) {}
+               parts_.options.shortcut_tail.has_value()) {
+    device_.use_store(parts_.store.get());
+  }
 
   const ModelConfig& config() const override { return parts_.checkpoint->config(); }
   const EngineOptions& options() const override { return parts_.options; }
@@ -98,6 +107,10 @@ class LocalEngine final : public Engine {
     const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
                           batch_.shape(), inputs,         request.observer};
     const StepOutputs outputs = forward(device_.queue, context);
+    if (const Status read = take_failure(); !read) {
+      for (const SequenceStep& step : request.sequences) undo(step, request.part);
+      return fail(read.error());
+    }
     return StepResult{.logits = outputs.logits, .taps = outputs.taps};
   }
 
@@ -109,6 +122,7 @@ class LocalEngine final : public Engine {
     const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
                           batch_.shape(), inputs,         observer};
     const DraftOutputs outputs = propose(device_.queue, context, chooser(requests));
+    CACHALOT_OK(take_failure());
     return DraftResult{
         .tokens = outputs.tokens, .logits = outputs.logits, .confidence = outputs.confidence};
   }
@@ -124,7 +138,19 @@ class LocalEngine final : public Engine {
     return {};
   }
 
+  const WeightStore* storage() const override { return parts_.store.get(); }
+
  private:
+  Status take_failure() { return parts_.store ? parts_.store->take_failure() : Status(); }
+
+  // Takes back a step that wrote nothing of use. What a long one overwrote in the rings is lost,
+  // and so is what an upper step did to windows: then the sequence starts over.
+  void undo(const SequenceStep& step, StepPart part) {
+    const int64_t before = length(step.sequence) - std::ssize(step.tokens);
+    if (part != StepPart::upper && sequences_.truncate(step.sequence, before)) return;
+    CACHALOT_CHECK(sequences_.truncate(step.sequence, 0).has_value());
+  }
+
   Parts parts_;
   std::string description_;
   Device device_;
@@ -189,7 +215,8 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
               .caches = Caches(config, {.slots = options.max_sequences,
                                         .max_context = options.max_context,
                                         .rollback = options.rollback,
-                                        .shortcut_tail = options.shortcut_tail.value_or(0)})};
+                                        .shortcut_tail = options.shortcut_tail.value_or(0)}),
+              .store = nullptr};
   parts.constants.expert_input = options.expert_input;
   // An upper step has at most one row of logits per sequence.
   const int64_t most_tokens = std::max(options.max_step_tokens, options.shortcut_tail.value_or(0));
@@ -198,6 +225,7 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
   parts.workspace = plan_workspace(config, parts.weights, parts.constants, parts.caches,
                                    most_tokens, most_outputs);
 
+  CACHALOT_TRY(parts.store, open_weight_store(*checkpoint, parts.weights, options));
   if (options.backend == Backend::reference) {
     return std::make_unique<LocalEngine<ReferenceDevice>>(std::move(parts), "reference");
   }

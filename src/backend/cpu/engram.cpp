@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/kernels/row_kernels.h"
 #include "backend/cpu/queue.h"
 #include "backend/cpu/work_share.h"
+#include "storage/weight_store.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -47,6 +49,10 @@ void hash_row(const EngramHashArgs& args, int64_t t) {
   }
 }
 
+std::span<const int64_t> all_rows(View<const int64_t> table_rows) {
+  return {table_rows.data, static_cast<size_t>(table_rows.elements())};
+}
+
 }  // namespace
 
 void engram_hash(Queue& queue, const EngramHashArgs& args) {
@@ -61,10 +67,46 @@ void engram_hash(Queue& queue, const EngramHashArgs& args) {
   WorkShare tasks(tokens, queue.team().size());
   queue.run(tokens * args.primes.elements() * 20,
             [&](const TeamMember&) { tasks.each([&](int64_t t) { hash_row(args, t); }); });
+  RowStore* rows = queue.store() ? queue.store()->rows() : nullptr;
+  if (rows && tokens > 0 && !queue.store()->failed()) {
+    rows->request(all_rows(args.table_rows), tokens);
+  }
 }
+
+namespace {
+
+// From the rows the store has read.
+Status gather_from(Queue& queue, RowStore& store, const EngramGatherArgs& args) {
+  const int64_t tokens = args.table_rows.extent(0), columns = args.table_rows.extent(2);
+  const int64_t width = args.codes.extent(1);
+  const auto table = static_cast<size_t>(args.layer);
+  CACHALOT_OK(store.wait(table, all_rows(args.table_rows), tokens));
+  WorkShare tasks(tokens, queue.team().size());
+  queue.run(tokens * columns * width, [&](const TeamMember&) {
+    tasks.each([&](int64_t t) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const RowBytes row = store.row(table, static_cast<size_t>(t * columns + c));
+        queue.rows().unpack_e4m3(reinterpret_cast<const uint8_t*>(row.codes),
+                                 reinterpret_cast<const uint8_t*>(row.scales), width,
+                                 args.values.row(t) + c * width);
+      }
+    });
+  });
+  return {};
+}
+
+}  // namespace
 
 void engram_gather(Queue& queue, const EngramGatherArgs& args) {
   check_shapes(args);
+  WeightStore* store = queue.store();
+  if (store && store->rows() && args.table_rows.extent(0) > 0) {
+    Status status;
+    if (!store->failed()) status = gather_from(queue, *store->rows(), args);
+    if (!status) store->fail_with(status.error());
+    if (store->failed()) std::fill_n(args.values.data, args.values.elements(), bf16{});
+    return;
+  }
   const int64_t tokens = args.table_rows.extent(0), columns = args.table_rows.extent(2);
   const int64_t width = args.codes.extent(1), layers = args.table_rows.extent(1);
   constexpr int64_t kLine = 64;

@@ -6,6 +6,7 @@
 #include "backend/cpu/packed_weight.h"
 #include "backend/cpu/queue.h"
 #include "backend/cpu/work_share.h"
+#include "storage/weight_store.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -32,10 +33,25 @@ struct PackTile {
   int32_t tile;
 };
 
+void place(PackedWeight& weight, const std::byte* codes, const std::byte* scales) {
+  weight.data = reinterpret_cast<const uint8_t*>(codes);
+  weight.row_scales = reinterpret_cast<const uint8_t*>(scales);
+}
+
+// Parts as the engine lists them for the store: codes and scales of w1, w2, w3.
+Group placed(Group group, const ExpertParts& parts) {
+  place(group.w1, parts[0], parts[1]);
+  place(group.w2, parts[2], parts[3]);
+  place(group.w3, parts[4], parts[5]);
+  return group;
+}
+
 struct Buffers {
   int64_t rows;              // pairs, then one per token for the shared expert
   int32_t* first_of;         // [experts + 1] where each expert's pairs start
   Group* groups;             // chosen experts ascending, then the shared one
+  Group* round;              // those whose weights have come from the store
+  ExpertUse* uses;           // the chosen experts, for the store
   int32_t* token_of;         // [rows]
   float* weight_of;          // [rows]
   int32_t* rows_of;          // [tokens, k] a token's pairs, experts ascending
@@ -45,6 +61,7 @@ struct Buffers {
   std::byte* hidden;         // [rows] prepared
   const void** hidden_rows;  // [rows]
   PackTile* tiles;           // of all groups
+  PackTile* round_tiles;     // of those in `round`
   std::byte* packed_x;       // the groups' operands, where the kernels want them packed
   std::byte* packed_hidden;
   bf16* y;  // [rows, dim] experts' outputs
@@ -63,6 +80,8 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   ScratchLayout layout;
   const size_t first_of = layout.add(experts + 1, sizeof(int32_t));
   const size_t groups = layout.add(experts + 1, sizeof(Group));
+  const size_t round = layout.add(experts + 1, sizeof(Group));
+  const size_t uses = layout.add(experts, sizeof(ExpertUse));
   const size_t token_of = layout.add(b.rows, sizeof(int32_t));
   const size_t weight_of = layout.add(b.rows, sizeof(float));
   const size_t rows_of = layout.add(tokens * k, sizeof(int32_t));
@@ -79,6 +98,7 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
     return kernels.pack ? static_cast<size_t>(kernels.packed_bytes(packed_rows, columns)) : 0;
   };
   const size_t tiles = layout.add(packed_rows / kPackTokens + 1, sizeof(PackTile));
+  const size_t round_tiles = layout.add(packed_rows / kPackTokens + 1, sizeof(PackTile));
   const size_t packed_x = layout.add(1, packed_bytes(dim));
   const size_t packed_hidden = layout.add(1, packed_bytes(width));
   const size_t y = layout.add(b.rows * dim, sizeof(bf16));
@@ -88,6 +108,8 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   };
   at(b.first_of, first_of);
   at(b.groups, groups);
+  at(b.round, round);
+  at(b.uses, uses);
   at(b.token_of, token_of);
   at(b.weight_of, weight_of);
   at(b.rows_of, rows_of);
@@ -97,6 +119,7 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   at(b.hidden, hidden);
   at(b.hidden_rows, hidden_rows);
   at(b.tiles, tiles);
+  at(b.round_tiles, round_tiles);
   at(b.packed_x, packed_x);
   at(b.packed_hidden, packed_hidden);
   at(b.y, y);
@@ -145,6 +168,7 @@ int64_t make_groups(const MoeExpertsArgs& args, const MatmulKernels& routed,
     const int64_t last = b.first_of[e];  // moved to the end by sort_pairs
     if (last > first) {
       const ExpertMatrices& expert = args.experts[e];
+      b.uses[count] = {static_cast<int32_t>(e), last - first};
       b.groups[count++] = {
           &routed, packed(expert.w1), packed(expert.w2), packed(expert.w3), first, last - first, 0};
     }
@@ -160,14 +184,15 @@ int64_t make_groups(const MoeExpertsArgs& args, const MatmulKernels& routed,
   return count;
 }
 
+int64_t tiles_of(const Group& group) { return (group.count + kPackTokens - 1) / kPackTokens; }
+
 // Returns how many tiles the rows of groups make whose kernels want them packed.
 int64_t make_tiles(const Buffers& b, int64_t groups) {
   int64_t count = 0;
   for (int64_t g = 0; g < groups; ++g) {
     if (!b.groups[g].kernels->pack) continue;
     b.groups[g].packed = count * kPackTokens;
-    const int64_t tiles = (b.groups[g].count + kPackTokens - 1) / kPackTokens;
-    for (int64_t t = 0; t < tiles; ++t) {
+    for (int64_t t = 0; t < tiles_of(b.groups[g]); ++t) {
       b.tiles[count++] = {static_cast<int32_t>(g), static_cast<int32_t>(t)};
     }
   }
@@ -201,53 +226,146 @@ class Step {
     queue.scratch().reserve_per_thread(kernel_bytes() + sizeof(HiddenScratch));
   }
 
+  // All at once, with the weights where the arguments say.
   void run() {
-    const int threads = queue_.team().size();
-    const int64_t hidden_blocks = width_ / kHiddenBlock;
-    const OutputPieces pieces(kernels_, dim_, b_.rows / groups_, threads);
-    WorkShare prepare(tokens_, threads), pack_x(tiles_, threads),
-        hidden(groups_ * hidden_blocks, threads), pack_hidden(tiles_, threads),
-        outputs(groups_ * pieces.count(), threads), sums(tokens_, threads);
+    WorkShare sums(tokens_, queue_.team().size());
+    Preparation preparation(*this);
+    Round round(*this, {b_.groups, groups_, b_.tiles, tiles_, b_.rows});
     queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
-      std::byte* scratch = queue_.scratch().of_thread(member.index());
-      prepare.each([&](int64_t t) {
-        const bf16* x = args_.x.row(t);
-        routed_.quantize(x, dim_, PackedWeight::Format::fp4, b_.x + t * b_.x_stride);
-        kernels_.quantize(x, dim_, PackedWeight::Format::fp8, b_.x + (tokens_ + t) * b_.x_stride);
-      });
+      preparation.run(member);
       member.barrier();
-      if (tiles_ > 0) {
-        pack_x.each([&](int64_t i) { pack(b_.tiles[i], b_.x_rows, dim_, b_.packed_x); });
-        member.barrier();
-      }
-      hidden.each_with_next([&](int64_t i, int64_t next) {
-        const Group* then = next < 0 ? nullptr : &b_.groups[next / hidden_blocks];
-        hidden_piece(b_.groups[i / hidden_blocks], i % hidden_blocks * kHiddenBlock, then,
-                     next % hidden_blocks * kHiddenBlock, scratch);
-      });
-      member.barrier();
-      if (tiles_ > 0) {
-        pack_hidden.each(
-            [&](int64_t i) { pack(b_.tiles[i], b_.hidden_rows, width_, b_.packed_hidden); });
-        member.barrier();
-      }
-      outputs.each_with_next([&](int64_t i, int64_t next) {
-        Product product;
-        if (next >= 0) {
-          const int64_t piece = next % pieces.count();
-          announce(product, b_.groups[next / pieces.count()].w2, pieces.first(piece),
-                   pieces.last(piece));
-        }
-        const int64_t piece = i % pieces.count();
-        output_piece(b_.groups[i / pieces.count()], pieces.first(piece), pieces.last(piece),
-                     product, scratch);
-      });
+      round.compute(member);
       member.barrier();
       sums.each([&](int64_t t) { sum_token(t); });
     });
   }
 
+  // In rounds of experts, as their weights come. Outputs wait in rows of their own and are added
+  // last, so the order of the rounds changes nothing.
+  Status run_from(ExpertCache& cache, size_t layer) {
+    const int64_t chosen = groups_ - 1;
+    cache.begin(layer, {b_.uses, static_cast<size_t>(chosen)}, tokens_);
+    Preparation preparation(*this);
+    queue_.run(tokens_ * dim_, [&](const TeamMember& member) { preparation.run(member); });
+    std::span<const ReadyExpert> ready = cache.resident();
+    b_.round[ready.size()] = b_.groups[chosen];  // the shared expert
+    run_round(ready, std::ssize(ready) + 1);
+    for (;;) {
+      CACHALOT_TRY(ready, cache.next());
+      if (ready.empty()) break;
+      run_round(ready, std::ssize(ready));
+    }
+    cache.end();
+    WorkShare sums(tokens_, queue_.team().size());
+    queue_.run(tokens_ * (k_ + 1) * dim_,
+               [&](const TeamMember&) { sums.each([&](int64_t t) { sum_token(t); }); });
+    return {};
+  }
+
  private:
+  // The tokens' operands, for all groups.
+  class Preparation {
+   public:
+    explicit Preparation(Step& step)
+        : step_(step),
+          tokens_(step.tokens_, step.queue_.team().size()),
+          tiles_(step.tiles_, step.queue_.team().size()) {}
+
+    void run(const TeamMember& member) {
+      const Buffers& b = step_.b_;
+      tokens_.each([&](int64_t t) { step_.prepare_token(t); });
+      if (step_.tiles_ == 0) return;
+      member.barrier();
+      tiles_.each([&](int64_t i) { step_.pack(b.tiles[i], b.x_rows, step_.dim_, b.packed_x); });
+    }
+
+   private:
+    Step& step_;
+    WorkShare tokens_, tiles_;
+  };
+
+  // Groups that are computed together.
+  struct RoundGroups {
+    const Group* groups;
+    int64_t count;
+    const PackTile* tiles;
+    int64_t tile_count;
+    int64_t rows;
+  };
+
+  // Some groups' hidden values, then their outputs.
+  class Round {
+   public:
+    Round(Step& step, const RoundGroups& round)
+        : step_(step),
+          round_(round),
+          hidden_blocks_(step.width_ / kHiddenBlock),
+          pieces_(step.kernels_, step.dim_, round.rows / round.count, step.queue_.team().size()),
+          hidden_(round.count * hidden_blocks_, step.queue_.team().size()),
+          pack_hidden_(round.tile_count, step.queue_.team().size()),
+          outputs_(round.count * pieces_.count(), step.queue_.team().size()) {}
+
+    void compute(const TeamMember& member) {
+      std::byte* scratch = step_.queue_.scratch().of_thread(member.index());
+      hidden_.each_with_next([&](int64_t i, int64_t next) {
+        const Group* then = next < 0 ? nullptr : &round_.groups[next / hidden_blocks_];
+        step_.hidden_piece(round_.groups[i / hidden_blocks_], i % hidden_blocks_ * kHiddenBlock,
+                           then, next % hidden_blocks_ * kHiddenBlock, scratch);
+      });
+      member.barrier();
+      if (round_.tile_count > 0) {
+        const Buffers& b = step_.b_;
+        pack_hidden_.each([&](int64_t i) {
+          step_.pack(round_.tiles[i], b.hidden_rows, step_.width_, b.packed_hidden);
+        });
+        member.barrier();
+      }
+      outputs_.each_with_next([&](int64_t i, int64_t next) {
+        Product product;
+        if (next >= 0) {
+          const int64_t piece = next % pieces_.count();
+          announce(product, round_.groups[next / pieces_.count()].w2, pieces_.first(piece),
+                   pieces_.last(piece));
+        }
+        const int64_t piece = i % pieces_.count();
+        step_.output_piece(round_.groups[i / pieces_.count()], pieces_.first(piece),
+                           pieces_.last(piece), product, scratch);
+      });
+    }
+
+   private:
+    Step& step_;
+    const RoundGroups round_;
+    const int64_t hidden_blocks_;
+    const OutputPieces pieces_;
+    WorkShare hidden_, pack_hidden_, outputs_;
+  };
+
+  // The experts that are ready, and what stands behind them in b_.round.
+  void run_round(std::span<const ReadyExpert> ready, int64_t count) {
+    RoundGroups groups{b_.round, count, b_.round_tiles, 0, 0};
+    for (size_t i = 0; i < ready.size(); ++i) {
+      b_.round[i] = placed(b_.groups[ready[i].use], ready[i].parts);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const Group& group = b_.round[i];
+      groups.rows += group.count;
+      if (!group.kernels->pack) continue;
+      std::copy_n(b_.tiles + group.packed / kPackTokens, tiles_of(group),
+                  b_.round_tiles + groups.tile_count);
+      groups.tile_count += tiles_of(group);
+    }
+    Round round(*this, groups);
+    queue_.run(3 * groups.rows * dim_ * width_,
+               [&](const TeamMember& member) { round.compute(member); });
+  }
+
+  void prepare_token(int64_t t) {
+    const bf16* x = args_.x.row(t);
+    routed_.quantize(x, dim_, PackedWeight::Format::fp4, b_.x + t * b_.x_stride);
+    kernels_.quantize(x, dim_, PackedWeight::Format::fp8, b_.x + (tokens_ + t) * b_.x_stride);
+  }
+
   size_t kernel_bytes() const {
     return static_cast<size_t>(std::max(kernels_.scratch_bytes, routed_.scratch_bytes) + 63) / 64 *
            64;
@@ -341,7 +459,14 @@ class Step {
 void moe_experts(Queue& queue, const MoeExpertsArgs& args) {
   check_shapes(args);
   if (args.x.extent(0) == 0) return;
-  Step(queue, args).run();
+  WeightStore* store = queue.store();
+  ExpertCache* cache = store ? store->experts() : nullptr;
+  const auto layer = cache ? cache->layer_at(args.experts.front().w1.codes.data) : std::nullopt;
+  if (!layer) return Step(queue, args).run();
+  Status status;
+  if (!store->failed()) status = Step(queue, args).run_from(*cache, *layer);
+  if (!status) store->fail_with(status.error());
+  if (store->failed()) std::fill_n(args.y.data, args.y.elements(), bf16{});
 }
 
 }  // namespace cachalot::cpu

@@ -10,6 +10,10 @@
 #include "base/thread_team.h"
 #include "ops/queue.h"
 
+namespace cachalot {
+class WeightStore;
+}
+
 namespace cachalot::cpu {
 
 struct MatmulKernels;
@@ -28,6 +32,12 @@ class Queue {
   const MatmulKernels& matmul() const { return matmul_; }
   const RowKernels& rows() const { return rows_; }
   Scratch& scratch() { return scratch_; }
+
+  // Where experts and engram rows come from instead of the mapping; nullptr: from the mapping. The
+  // store outlives the queue. Operations report what fails there (WeightStore::fail_with) and leave
+  // zeros.
+  void use_store(WeightStore* store) { store_ = store; }
+  WeightStore* store() const { return store_; }
 
   // Runs fn(const TeamMember&) on the team, or on the calling thread alone when `work`
   // (multiply-adds or elements, roughly) is too small to pay for waking the others.
@@ -50,6 +60,7 @@ class Queue {
   const MatmulKernels& matmul_;
   const RowKernels& rows_;
   Scratch scratch_;
+  WeightStore* store_ = nullptr;
 };
 
 #define CACHALOT_DECLARE_OPERATION(function, Args) void function(Queue& queue, const Args& args);

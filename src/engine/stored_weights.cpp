@@ -1,0 +1,74 @@
+#include "engine/stored_weights.h"
+
+#include <algorithm>
+
+#include "base/mapped_file.h"
+#include "engine/expert_profile.h"
+
+namespace cachalot {
+namespace {
+
+std::span<const std::byte> bytes_of(View<const uint8_t> view) {
+  return std::as_bytes(std::span(view.data, static_cast<size_t>(view.elements())));
+}
+
+// In the order cpu::moe_experts takes them back.
+MappedExpert mapped(const ExpertMatrices& expert) {
+  return {bytes_of(expert.w1.codes),  bytes_of(expert.w1.scales), bytes_of(expert.w2.codes),
+          bytes_of(expert.w2.scales), bytes_of(expert.w3.codes),  bytes_of(expert.w3.scales)};
+}
+
+// Pins what the profile names, less room for what one token chooses in a layer.
+Status pin_profile(ExpertCache& cache, const ModelConfig& config,
+                   const std::filesystem::path& path) {
+  CACHALOT_TRY(const ExpertProfile profile, read_expert_profile(path, config));
+  if (auto pinned = cache.pin(hottest_first(profile, config), config.n_activated_experts);
+      !pinned) {
+    return fail(pinned.error().in("reading the experts of the profile"));
+  }
+  return {};
+}
+
+}  // namespace
+
+StoredWeights stored_weights(const Checkpoint& checkpoint, const ModelWeights& weights) {
+  StoredWeights stored;
+  for (const ShardFile& file : checkpoint.files()) {
+    stored.files.push_back({file.path, file.mapping.bytes()});
+  }
+  for (const LayerWeights& layer : weights.layers) {
+    auto& experts = stored.layers.emplace_back();
+    std::ranges::transform(layer.experts.experts, std::back_inserter(experts), mapped);
+    if (!layer.engram) continue;
+    stored.tables.push_back({bytes_of(layer.engram->codes), bytes_of(layer.engram->scales),
+                             layer.engram->codes.extent(0)});
+  }
+  return stored;
+}
+
+Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpoint,
+                                                       const ModelWeights& weights,
+                                                       const EngineOptions& options) {
+  if (!options.expert_profile.empty() && !options.storage.expert_bytes) {
+    return fail("an expert profile: expected an expert cache with it");
+  }
+  const StoredWeights stored = stored_weights(checkpoint, weights);
+  if (!options.storage.row_bytes) {
+    for (const MappedTable& table : stored.tables) {
+      expect_random_reads(table.codes);
+      expect_random_reads(table.scales);
+    }
+  }
+  if (!options.storage.expert_bytes && !options.storage.row_bytes) return nullptr;
+  if (options.backend == Backend::reference) {
+    return fail("an expert or engram cache: expected the cpu backend, found reference");
+  }
+  CACHALOT_TRY(std::unique_ptr<WeightStore> store,
+               WeightStore::open(stored, options.storage));
+  if (!options.expert_profile.empty()) {
+    CACHALOT_OK(pin_profile(*store->experts(), checkpoint.config(), options.expert_profile));
+  }
+  return store;
+}
+
+}  // namespace cachalot
