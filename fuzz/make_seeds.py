@@ -80,11 +80,17 @@ def bench_report_fuzz():
         yield json.dumps(report).encode()
 
 
+def expert_profile_fuzz():
+    layers = {"layers.0": [5, 0, 9, 1], "layers.1": [2, 2, 0, 11], "mtp.0": [0, 7, 0]}
+    for tokens in (layers, {}, dict(layers, other=[])):
+        yield json.dumps({"cachalot_expert_profile": 1, "tokens": tokens}).encode()
+
+
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     makers = {f.__name__: f for f in (bench_report_fuzz, chat_fuzz, checkpoint_fuzz,
-                                           tokenizer_fuzz)}
+                                           expert_profile_fuzz, tokenizer_fuzz)}
     seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
     for number, seed in enumerate(sorted(seeds)):
         (folder / f"seed-{number:04}").write_bytes(seed)
