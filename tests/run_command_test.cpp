@@ -305,5 +305,28 @@ TEST_F(RunCommand, ReadsALongPromptByTheShortcut) {
   expect_error("run --prefill quick Hello!", 2, "--prefill");
 }
 
+TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
+  const std::string question = " --temperature 0 'What is 23 * 4?'", profile = write("profile", "");
+  const Json mapped = json_answer(question);
+  EXPECT_EQ(mapped.find("storage"), nullptr);
+  const Json first = json_answer("--expert-cache 3MB --engram-cache 64KiB --expert-profile-out " +
+                                 profile + question);
+  const Json second =
+      json_answer("--expert-cache 3MB --storage-io threads --expert-profile " + profile + question);
+  for (const Json& json : {first, second})
+    EXPECT_EQ(text_of(json, "text"), text_of(mapped, "text"));
+  const Json* experts = first.find("storage")->find("experts");
+  EXPECT_LE(*experts->find("slots")->int64() * *experts->find("slot_bytes")->int64(), 3'000'000);
+  EXPECT_GT(experts->find("misses")->int64(), 0);
+  EXPECT_GT(first.find("storage")->find("engram_rows")->find("hits")->int64(), 0);
+  EXPECT_GT(second.find("storage")->find("experts")->find("pinned")->int64(), 0);
+  EXPECT_NE(program("run --expert-cache 3MB Hello!").err.find("from memory"), std::string::npos);
+  expect_error("run --expert-cache 3xB Hello!", 2, "unit not recognized");
+  expect_error("run --expert-cache 3 Hello!", 1, "the size of one expert, found 3");
+  expect_error("run --expert-profile " + profile + " Hello!", 2, "expected --expert-cache SIZE");
+  expect_error("run --expert-cache 3MB --expert-profile models/nano/config.json Hello!", 1,
+               "config.json: expected an expert profile");
+}
+
 }  // namespace
 }  // namespace cachalot
