@@ -63,8 +63,7 @@ Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpo
   if (options.backend == Backend::reference) {
     return fail("an expert or engram cache: expected the cpu backend, found reference");
   }
-  CACHALOT_TRY(std::unique_ptr<WeightStore> store,
-               WeightStore::open(stored, options.storage));
+  CACHALOT_TRY(std::unique_ptr<WeightStore> store, WeightStore::open(stored, options.storage));
   if (!options.expert_profile.empty()) {
     CACHALOT_OK(pin_profile(*store->experts(), checkpoint.config(), options.expert_profile));
   }
