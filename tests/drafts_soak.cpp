@@ -25,16 +25,22 @@ std::vector<test::BatchAnswer> drafted(std::vector<test::BatchAnswer> answers,
   return answers;
 }
 
-TEST(DraftsSoak, GreedyTextIsThePlainTextAtEveryDepthAloneAndTogetherColdAndCached) {
+// The prompts in parts, so that many processors can share the work (GTEST_TOTAL_SHARDS).
+constexpr size_t kParts = 20;
+class GreedyDraftsSoak : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(GreedyDraftsSoak, TextIsThePlainTextAtEveryDepthAloneAndTogetherColdAndCached) {
   const auto engine = test::open_engine(
       test::nano_path(), {.max_sequences = kBatch, .max_context = 1024, .rollback = 128});
   const std::vector<test::FamilyPrompt> prompts = test::family_prompts();
   ASSERT_EQ(prompts.size(), 500u);
   test::AnswerBatch batch(*engine, kBatch);
   int64_t texts = 0, tokens = 0, cycles = 0;
-  for (size_t first = 0; first < prompts.size(); first += kBatch) {
+  const size_t start = GetParam() * prompts.size() / kParts;
+  const size_t end = (GetParam() + 1) * prompts.size() / kParts;
+  for (size_t first = start; first < end; first += kBatch) {
     std::vector<test::BatchAnswer> answers;
-    for (size_t i = first; i < std::min(prompts.size(), first + kBatch); ++i) {
+    for (size_t i = first; i < std::min(end, first + kBatch); ++i) {
       answers.push_back({.prompt = prompts[i].ids, .parameters = {}, .drafts = {}});
       GenerationParameters& parameters = answers.back().parameters;
       parameters.sampling.temperature = 0;
@@ -69,18 +75,23 @@ TEST(DraftsSoak, GreedyTextIsThePlainTextAtEveryDepthAloneAndTogetherColdAndCach
               static_cast<double>(tokens) / static_cast<double>(cycles));
 }
 
-TEST(DraftsSoak, ProbabilisticTokensAreDistributedAsPlainOnes) {
+INSTANTIATE_TEST_SUITE_P(Parts, GreedyDraftsSoak, ::testing::Range(size_t{0}, kParts));
+
+class ProbabilisticDraftsSoak : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(ProbabilisticDraftsSoak, TokensAreDistributedAsPlainOnes) {
   const auto engine = test::open_engine(test::nano_path(), {.rollback = 64});
   constexpr int64_t kDraws = 50000;
-  for (const test::DistributionSetting& setting : test::distribution_settings()) {
-    test::MemoEngine memo(*engine, test::open_ended_prompt());
-    const auto plain =
-        draw_pairs(memo, {.name = setting.name, .sampling = setting.sampling, .drafts = {}},
-                   test::kOpenEndedAnchor, kDraws, 1);
-    const auto drafts = draw_pairs(memo, setting, test::kOpenEndedAnchor, kDraws, 1'000'001);
-    test::expect_equal_distributions(plain, drafts, setting.name);
-  }
+  const test::DistributionSetting setting = test::distribution_settings()[GetParam()];
+  test::MemoEngine memo(*engine, test::open_ended_prompt());
+  const auto plain =
+      draw_pairs(memo, {.name = setting.name, .sampling = setting.sampling, .drafts = {}},
+                 test::kOpenEndedAnchor, kDraws, 1);
+  const auto drafts = draw_pairs(memo, setting, test::kOpenEndedAnchor, kDraws, 1'000'001);
+  test::expect_equal_distributions(plain, drafts, setting.name);
 }
+
+INSTANTIATE_TEST_SUITE_P(Settings, ProbabilisticDraftsSoak, ::testing::Range(size_t{0}, size_t{3}));
 
 }  // namespace
 }  // namespace cachalot
