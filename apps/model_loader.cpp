@@ -46,6 +46,15 @@ void check_prefill_options(const ModelOptions& options) {
               options.prefill);
 }
 
+void check_memory_options(const ModelOptions& options) {
+  const bool stored = options.storage.expert_cache || options.storage.engram_cache;
+  if (options.memory.lock && stored) {
+    usage_error(
+        "--mlock: it keeps the whole checkpoint in memory; leave it out with --expert-cache "
+        "or --engram-cache");
+  }
+}
+
 Status check_folder(const std::string& model) {
   if (model.empty()) usage_error("-m: expected a model folder, found an empty name");
   std::error_code ignored;
@@ -97,6 +106,7 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str()
       ->group(kGroup);
+  add_memory_options(command, options.memory);
 }
 
 void add_prefill_options(CLI::App& command, ModelOptions& options) {
@@ -117,11 +127,14 @@ void add_prefill_options(CLI::App& command, ModelOptions& options) {
 
 Result<LoadedModel> load_model(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  check_memory_options(options);
   check_prefill_options(options);
   CACHALOT_OK(check_folder(options.model));
+  CACHALOT_OK(place_memory(options.memory));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
   for (const std::string& warning : checkpoint->warnings()) report("warning: {}\n", warning);
+  CACHALOT_OK(lock_checkpoint(options.memory, *checkpoint));
   const ModelConfig& config = checkpoint->config();
   CACHALOT_TRY(Tokenizer tokenizer, Tokenizer::load(options.model));
   if (tokenizer.vocab_size() != config.vocab_size)

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/prefill.h"
 #include "generation_config.h"
+#include "memory_options.h"
 #include "storage_options.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,14 +25,15 @@ struct ModelOptions {
   std::string prefill = "exact";
   int64_t prefill_tail = 0;  // 0: the window's size
   StorageChoice storage;
+  MemoryOptions memory;
 
   PrefillMode prefill_mode() const {
     return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;
   }
 };
 
-// -m, --threads, --isa, --backend, --ctx, --chunk. A command that takes the model in another way
-// leaves out -m.
+// -m, --threads, --isa, --backend, --ctx, --chunk, --mlock, --numa. A command that takes the model
+// in another way leaves out -m.
 void add_model_option(CLI::App& command, ModelOptions& options);
 void add_engine_options(CLI::App& command, ModelOptions& options);
 // --prefill, --prefill-tail

@@ -4,6 +4,8 @@
 #include <new>
 #include <numeric>
 
+#include "base/memory_placement.h"
+
 namespace cachalot {
 namespace {
 
@@ -29,6 +31,9 @@ View<T> Caches::reserve(Shape shape) {
   void* memory = std::calloc(count > 0 ? count : 1, sizeof(T));
   if (memory == nullptr) throw std::bad_alloc();
   memory_.emplace_back(memory);
+  // A cache of many pages is filled from its start on; small ones would only grow.
+  constexpr size_t kLarge = size_t{64} << 20;
+  if (count * sizeof(T) >= kLarge) prefer_huge_pages(memory, count * sizeof(T));
   bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
   return {static_cast<T*>(memory), shape};
 }

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/memory_placement.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -21,7 +22,9 @@ class Arena {
 
   explicit Arena(size_t bytes)
       : data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}))),
-        capacity_(bytes) {}
+        capacity_(bytes) {
+    prefer_huge_pages(data_.get(), bytes);
+  }
 
   template <class T>
   View<T> allocate(Shape shape) {

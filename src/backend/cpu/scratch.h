@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/memory_placement.h"
 
 namespace cachalot::cpu {
 
@@ -21,6 +22,7 @@ class ScratchBuffer {
       data_.reset();
       data_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
       capacity_ = bytes;
+      prefer_huge_pages(data_.get(), bytes);
     }
     return data_.get();
   }

@@ -1,0 +1,23 @@
+// --mlock, --numa: where a model's memory lies and whether it stays.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+
+namespace cachalot {
+
+struct MemoryOptions {
+  bool lock = false;
+  std::string numa = "none";
+};
+
+void add_memory_options(CLI::App& command, MemoryOptions& options);
+
+// Before the model's threads start and its files are touched.
+Status place_memory(const MemoryOptions& options);
+// Once it is open: reads the checkpoint in and locks it, if asked, with progress on a terminal.
+Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint);
+
+}  // namespace cachalot

@@ -1,0 +1,83 @@
+#include "base/memory_placement.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace cachalot {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// "0-1,3" -> a bit per node.
+uint64_t nodes_of(const char* path) {
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return 1;
+  uint64_t nodes = 0;
+  int first = 0;
+  while (std::fscanf(file, "%d", &first) == 1) {
+    int last = first;
+    int next = std::fgetc(file);
+    if (next == '-' && std::fscanf(file, "%d", &last) == 1) next = std::fgetc(file);
+    for (int node = std::max(first, 0); node <= std::min(last, 63); ++node) {
+      nodes |= uint64_t{1} << node;
+    }
+    if (next != ',') break;
+  }
+  std::fclose(file);
+  return nodes == 0 ? 1 : nodes;
+}
+
+uint64_t memory_node_mask() { return nodes_of("/sys/devices/system/node/has_memory"); }
+
+}  // namespace
+
+void prefer_huge_pages(void* data, size_t bytes) {
+  const auto start = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (start + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t last = (start + bytes) / kHugePage * kHugePage;
+  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+int memory_nodes() { return __builtin_popcountll(memory_node_mask()); }
+
+Status interleave_memory() {
+  constexpr int kInterleave = 3;  // MPOL_INTERLEAVE of linux/mempolicy.h
+  const uint64_t nodes = memory_node_mask();
+  if (__builtin_popcountll(nodes) < 2) return {};
+  if (syscall(SYS_set_mempolicy, kInterleave, &nodes, 65) == 0) return {};
+  return fail("cannot interleave memory over {} nodes: {}", __builtin_popcountll(nodes),
+              std::strerror(errno));
+}
+
+Status lock_memory(std::span<const std::byte> memory,
+                   const std::function<void(int64_t)>& progress) {
+  constexpr size_t kStep = size_t{256} << 20;
+  for (size_t done = 0; done < memory.size();) {
+    const size_t now = std::min(kStep, memory.size() - done);
+    if (mlock(memory.data() + done, now) != 0) {
+      const int error = errno;
+      rlimit limit{};
+      getrlimit(RLIMIT_MEMLOCK, &limit);
+      if (error == ENOMEM && limit.rlim_cur != RLIM_INFINITY) {
+        return fail(
+            "cannot lock {} of {} bytes of memory: this process may lock {}; raise it with "
+            "`ulimit -l unlimited` (or LimitMEMLOCK=infinity in a systemd unit)",
+            done + now, memory.size(), limit.rlim_cur);
+      }
+      return fail("cannot lock {} of {} bytes of memory: {}", done + now, memory.size(),
+                  std::strerror(error));
+    }
+    done += now;
+    if (progress) progress(static_cast<int64_t>(done));
+  }
+  return {};
+}
+
+}  // namespace cachalot

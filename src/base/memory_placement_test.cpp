@@ -1,0 +1,67 @@
+#include "base/memory_placement.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <vector>
+
+namespace cachalot {
+namespace {
+
+TEST(MemoryPlacement, KnowsAtLeastOneNode) { EXPECT_GE(memory_nodes(), 1); }
+
+TEST(MemoryPlacement, InterleavesWhereThereIsSomethingToInterleave) {
+  const Status status = interleave_memory();
+  // One node: nothing to do. More: a container may forbid it, and then says so.
+  if (memory_nodes() == 1) {
+    EXPECT_TRUE(status);
+  } else if (!status) {
+    EXPECT_NE(status.error().message.find("nodes"), std::string::npos);
+  }
+}
+
+TEST(MemoryPlacement, LeavesContentsAlone) {
+  std::vector<char> memory(8 << 20, 'x');
+  prefer_huge_pages(memory.data(), memory.size());
+  prefer_huge_pages(memory.data(), 100);
+  for (char c : memory) ASSERT_EQ(c, 'x');
+}
+
+TEST(MemoryPlacement, LocksAndReportsProgress) {
+  const size_t bytes = 64 << 10;
+  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  int64_t done = 0;
+  const Status status =
+      lock_memory({static_cast<const std::byte*>(memory), bytes}, [&](int64_t now) { done = now; });
+  if (status) {
+    EXPECT_EQ(done, static_cast<int64_t>(bytes));
+  } else {
+    EXPECT_NE(status.error().message.find("lock"), std::string::npos);
+  }
+  munmap(memory, bytes);
+}
+
+// A root process is not held by the limit.
+TEST(MemoryPlacement, SaysHowToRaiseTheLimitOfLockedMemory) {
+  if (geteuid() == 0) {
+    const Status status = lock_memory({reinterpret_cast<const std::byte*>(4096), 4096});
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("cannot lock 4096 of 4096 bytes"), std::string::npos);
+    return;
+  }
+  const rlimit none{0, 0};
+  rlimit before{};
+  getrlimit(RLIMIT_MEMLOCK, &before);
+  setrlimit(RLIMIT_MEMLOCK, &none);
+  std::vector<std::byte> memory(1 << 20);
+  const Status status = lock_memory(memory);
+  setrlimit(RLIMIT_MEMLOCK, &before);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("ulimit -l"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cachalot
