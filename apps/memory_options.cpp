@@ -32,9 +32,10 @@ Status place_memory(const MemoryOptions& options) {
 Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint) {
   if (!options.lock) return {};
   int64_t total = 0, before = 0;
-  for (const auto mapping : checkpoint.mappings()) total += std::ssize(mapping);
+  for (const ShardFile& file : checkpoint.files()) total += std::ssize(file.mapping.bytes());
   const bool terminal = ::isatty(STDERR_FILENO);
-  for (const auto mapping : checkpoint.mappings()) {
+  for (const ShardFile& file : checkpoint.files()) {
+    const auto mapping = file.mapping.bytes();
     const Status status = lock_memory(mapping, [&](int64_t done) {
       if (!terminal) return;
       report("\rlocking in memory {:.1f} of {:.1f} GB", static_cast<double>(before + done) / 1e9,

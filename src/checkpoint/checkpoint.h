@@ -66,12 +66,6 @@ class Checkpoint {
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   // What is odd but harmless: unknown configuration keys, files nobody reads.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // The shards, whole.
-  std::vector<std::span<const std::byte>> mappings() const {
-    std::vector<std::span<const std::byte>> all;
-    for (const MappedFile& file : files_) all.push_back(file.bytes());
-    return all;
-  }
 
   // nullptr: no such tensor.
   const TensorEntry* find(std::string_view name) const;
