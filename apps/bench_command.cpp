@@ -11,6 +11,7 @@
 #include "bench/report_json.h"
 #include "bench/table.h"
 #include "default_model.h"
+#include "number_options.h"
 #include "report.h"
 #include "usage_error.h"
 
@@ -114,7 +115,7 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
   command
       .add_option("--seconds", options.bench.repeat.seconds,
                   "Time for each step, at least twice it")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_from(0, 3600))
       ->capture_default_str();
   command
       .add_option("--repeat", options.bench.repeat.repetitions, "Run each step exactly so often")

@@ -11,14 +11,16 @@
 #include "bench/machine.h"
 #include "checkpoint/synth.h"
 #include "inspect/fit.h"
+#include "number_options.h"
 #include "report.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
 
 struct FitCommandOptions {
   std::string model;
-  uint64_t memory = 0;
+  int64_t memory = 0;
   int64_t context = 0, sequences = 1;
   double disk_gigabytes_per_second = 0, memory_gigabytes_per_second = 0;
   int threads = 0;
@@ -33,14 +35,14 @@ int64_t usable_memory() {
 
 std::string size_text(int64_t bytes) {
   const bool large = bytes >= 1'000'000'000;
-  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / (large ? 1e9 : 1e6),
+  return fmt::format("{:.2f} {}", static_cast<double>(bytes) / (large ? 1e9 : 1e6),
                      large ? "GB" : "MB");
 }
 
-void measure(const FitCommandOptions& options, FitRequest& request) {
+void measure(const FitCommandOptions& options, Isa isa, FitRequest& request) {
   if (::isatty(STDERR_FILENO)) report("measuring this machine ...");
   ThreadTeam team(options.threads);
-  const bench::Machine machine = bench::measure_machine(team, default_isa());
+  const bench::Machine machine = bench::measure_machine(team, isa);
   if (::isatty(STDERR_FILENO)) report("\r\033[K");
   if (request.memory_bytes_per_second == 0) {
     request.memory_bytes_per_second = machine.read_bytes_per_second;
@@ -97,9 +99,18 @@ void print_speed(const Fit& fit, const FitRequest& request) {
     fmt::print("prompts: at most {:.1f} tokens/s, at this machine's peak of {:.2f} TFLOP/s\n",
                fit.prompt_tokens_per_second, request.operations_per_second / 1e12);
   }
+}
+
+// The options of `run` that make it so.
+void print_advice(const Fit& fit, const FitCommandOptions& options, const FitRequest& request) {
+  std::string flags;
   if (fit.experts_on_disk > 0) {
-    fmt::print("run with --expert-cache {}MiB\n", fit.experts_in_memory >> 20);
+    const int64_t room = std::max(fit.experts_in_memory, fit.least_memory - fit.resident);
+    flags += fmt::format(" --expert-cache {}", room);
   }
+  if (options.context > 0) flags += fmt::format(" --ctx {}", request.context);
+  if (options.no_drafts) flags += " --drafts off";
+  if (!flags.empty()) fmt::print("run with{}\n", flags);
 }
 
 void print_json(const Fit& fit, const FitRequest& request) {
@@ -133,24 +144,25 @@ void print_json(const Fit& fit, const FitRequest& request) {
 Status run_command(const FitCommandOptions& options) {
   CACHALOT_TRY(const ModelConfig config, config_at(options.model));
   if (options.context > config.max_position_embeddings) {
-    return fail("--context: the model takes at most {} positions, found {}",
+    usage_error("--context: the model takes at most {} positions, found {}",
                 config.max_position_embeddings, options.context);
   }
   FitRequest request;
-  request.memory = options.memory > 0 ? static_cast<int64_t>(options.memory) : usable_memory();
+  request.memory = options.memory > 0 ? options.memory : usable_memory();
   request.context = options.context > 0 ? options.context
                                         : std::min<int64_t>(32768, config.max_position_embeddings);
   request.sequences = options.sequences;
   request.drafts = config.has_drafts() && !options.no_drafts;
   request.disk_bytes_per_second = options.disk_gigabytes_per_second * 1e9;
   request.memory_bytes_per_second = options.memory_gigabytes_per_second * 1e9;
-  measure(options, request);
+  CACHALOT_TRY(const Isa isa, isa_from_environment());
+  measure(options, isa, request);
   const Fit result = fit(config, request);
   if (options.json) {
     print_json(result, request);
-    return {};
+  } else {
+    print_parts(result);
   }
-  print_parts(result);
   if (!result.fits) {
     return fail(
         "it does not fit: {} of memory are the least for {} sequence{} of {} positions, {} are "
@@ -159,8 +171,10 @@ Status run_command(const FitCommandOptions& options) {
         size_text(result.least_memory), request.sequences, request.sequences == 1 ? "" : "s",
         request.context, size_text(request.memory));
   }
+  if (options.json) return {};
   print_placement(result, request);
   print_speed(result, request);
+  print_advice(result, options, request);
   return {};
 }
 
@@ -174,8 +188,8 @@ void add_fit_command(CLI::App& app) {
       ->required();
   command
       ->add_option("--ram", options->memory,
-                   "Memory to use, as 96GiB (default: what is free here, less a reserve)")
-      ->transform(CLI::AsSizeValue(true));
+                   "Memory to use, as 96GiB (default, or 0: what is free here, less a reserve)")
+      ->transform(size_in_bytes());
   command->add_option("--context", options->context, "Positions per sequence (default: 32768)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_option("--sequences", options->sequences, "Sequences at a time")
@@ -184,11 +198,11 @@ void add_fit_command(CLI::App& app) {
   command
       ->add_option("--disk", options->disk_gigabytes_per_second,
                    "What the disk reads at random in pieces of 19 MB, GB/s")
-      ->check(CLI::Range(0.001, 1000.0));
+      ->check(number_from(0.001, 1000));
   command
       ->add_option("--bandwidth", options->memory_gigabytes_per_second,
                    "What the memory reads, GB/s (default: measured)")
-      ->check(CLI::Range(0.1, 100000.0));
+      ->check(number_from(0.1, 100000));
   command->add_option("--threads", options->threads, "CPU threads (0: one per available CPU)")
       ->check(CLI::Range(0, 1024));
   command->add_flag("--no-drafts", options->no_drafts, "Without the draft head");

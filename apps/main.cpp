@@ -103,7 +103,8 @@ int main(int argc, char** argv) {
   try {
     return cachalot::with_output_written(cachalot::run(argc, argv));
   } catch (const std::bad_alloc&) {
-    cachalot::report("error: out of memory; a shorter --ctx needs less\n");
+    cachalot::report(
+        "error: out of memory; a shorter context, fewer sequences or smaller caches need less\n");
   } catch (const std::exception& error) {
     cachalot::report("error: {}\n", error.what());
   }

@@ -130,6 +130,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   check_memory_options(options);
   check_prefill_options(options);
   CACHALOT_OK(check_folder(options.model));
+  CACHALOT_OK(check_expert_profile_out(options.storage));
   CACHALOT_OK(place_memory(options.memory));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));

@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "base/written_file.h"
 #include "engine/expert_profile.h"
+#include "number_options.h"
 #include "usage_error.h"
 
 namespace cachalot {
@@ -32,11 +34,6 @@ std::string counts_text(const Statistics& statistics) {
                      static_cast<double>(statistics.bytes_read) / 1e9, statistics.wait_seconds);
 }
 
-std::optional<int64_t> bytes(const std::optional<uint64_t>& option) {
-  if (!option) return std::nullopt;
-  return static_cast<int64_t>(std::min<uint64_t>(*option, uint64_t{1} << 62));
-}
-
 }  // namespace
 
 void add_storage_options(CLI::App& command, StorageChoice& options) {
@@ -45,13 +42,13 @@ void add_storage_options(CLI::App& command, StorageChoice& options) {
       .add_option("--expert-cache", options.expert_cache,
                   "Read experts from disk when they are chosen, and keep as many as fit into SIZE "
                   "(16GiB, 500MB); without it they are used from the mapping")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(size_in_bytes())
       ->type_name("SIZE")
       ->group(kGroup);
   command
       .add_option("--engram-cache", options.engram_cache,
                   "The same for rows of the engram tables; 0 keeps none")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(size_in_bytes())
       ->type_name("SIZE")
       ->group(kGroup);
   command
@@ -81,11 +78,16 @@ void apply_storage_options(const StorageChoice& options, EngineOptions& engine) 
       usage_error("--expert-profile-out: expected --expert-cache SIZE with it");
     }
   }
-  engine.storage.expert_bytes = bytes(options.expert_cache);
-  engine.storage.row_bytes = bytes(options.engram_cache);
+  engine.storage.expert_bytes = options.expert_cache;
+  engine.storage.row_bytes = options.engram_cache;
   engine.expert_profile = options.expert_profile;
   if (options.reader == "io_uring") engine.storage.reader = ReaderKind::io_uring;
   if (options.reader == "threads") engine.storage.reader = ReaderKind::threads;
+}
+
+Status check_expert_profile_out(const StorageChoice& options) {
+  if (options.expert_profile_out.empty()) return {};
+  return check_writable(options.expert_profile_out);
 }
 
 Status save_expert_profile(const StorageChoice& options, const Engine& engine) {

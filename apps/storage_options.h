@@ -11,7 +11,7 @@
 namespace cachalot {
 
 struct StorageChoice {
-  std::optional<uint64_t> expert_cache, engram_cache;  // bytes
+  std::optional<int64_t> expert_cache, engram_cache;  // bytes
   std::string expert_profile, expert_profile_out;
   std::string reader = "auto";
 };
@@ -22,7 +22,8 @@ void add_storage_options(CLI::App& command, StorageChoice& options);
 // Wrong usage: an option without the one it needs.
 void apply_storage_options(const StorageChoice& options, EngineOptions& engine);
 
-// For --expert-profile-out, if it was given.
+// For --expert-profile-out, if it was given: before anything is computed, and at the end.
+Status check_expert_profile_out(const StorageChoice& options);
 Status save_expert_profile(const StorageChoice& options, const Engine& engine);
 
 // {"reader", "direct", "experts": {...}, "engram_rows": {...}}

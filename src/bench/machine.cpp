@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <new>
 
 #include "backend/cpu/kernels/limit_kernels.h"
 #include "base/check.h"
@@ -22,7 +23,7 @@ class ReadBuffer {
       : part_(bytes / team.size() / (8 * kPage) * (8 * kPage)), bytes_(part_ * team.size()) {
     void* memory = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CACHALOT_CHECK(memory != MAP_FAILED, "{} bytes of memory", bytes_);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<std::byte*>(memory);
     // Fewer address translations; without them the limit is a little lower, and still a limit.
     (void)::madvise(memory, static_cast<size_t>(bytes_), MADV_HUGEPAGE);

@@ -1,12 +1,10 @@
 #include "engine/expert_profile.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <numeric>
 
 #include "base/mapped_file.h"
+#include "base/written_file.h"
 #include "checkpoint/json_text.h"
 
 namespace cachalot {
@@ -93,15 +91,7 @@ Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path,
 
 Status write_expert_profile(const std::filesystem::path& path, const ExpertProfile& profile,
                             const ModelConfig& config) {
-  const std::filesystem::path part = path.string() + ".part";
-  std::ofstream out(part, std::ios::binary);
-  out << expert_profile_text(profile, config);
-  out.close();
-  if (!out) return fail("{}: cannot write: {}", part.string(), std::strerror(errno));
-  std::error_code error;
-  std::filesystem::rename(part, path, error);
-  if (error) return fail("{}: cannot write: {}", path.string(), error.message());
-  return {};
+  return write_text_file(path, expert_profile_text(profile, config));
 }
 
 std::vector<ExpertCache::HotExpert> hottest_first(const ExpertProfile& profile,

@@ -66,7 +66,7 @@ int64_t cache_bytes(const ModelConfig& config, const FitRequest& request) {
   CacheOptions options;
   options.slots = request.sequences;
   options.max_context = request.context;
-  return Caches(config, options).bytes();
+  return Caches::bytes_of(config, options);
 }
 
 }  // namespace

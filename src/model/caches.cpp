@@ -27,6 +27,8 @@ void Caches::Free::operator()(void* memory) const { std::free(memory); }
 // calloc takes large blocks straight from the kernel: zero pages that become real when written.
 template <class T>
 View<T> Caches::reserve(Shape shape) {
+  bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
+  if (planned_) return {nullptr, shape};
   const auto count = static_cast<size_t>(shape.elements());
   void* memory = std::calloc(count > 0 ? count : 1, sizeof(T));
   if (memory == nullptr) throw std::bad_alloc();
@@ -34,12 +36,11 @@ View<T> Caches::reserve(Shape shape) {
   // A cache of many pages is filled from its start on; small ones would only grow.
   constexpr size_t kLarge = size_t{64} << 20;
   if (count * sizeof(T) >= kLarge) prefer_huge_pages(memory, count * sizeof(T));
-  bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
   return {static_cast<T*>(memory), shape};
 }
 
-Caches::Caches(const ModelConfig& config, const CacheOptions& options)
-    : options_(options), page_tokens_(page_tokens_for(config)) {
+Caches::Caches(const ModelConfig& config, const CacheOptions& options, bool planned)
+    : options_(options), planned_(planned), page_tokens_(page_tokens_for(config)) {
   pages_per_slot_ = (options.max_context + page_tokens_ - 1) / page_tokens_;
   pages_ = pages_per_slot_ * options.slots;
   for (int64_t layer = 0; layer < config.n_layers + config.n_mtp_layers; ++layer) {

@@ -25,7 +25,12 @@ struct CacheOptions {
 class Caches {
  public:
   // Memory is reserved, not touched: it becomes resident as positions are written.
-  Caches(const ModelConfig& config, const CacheOptions& options);
+  Caches(const ModelConfig& config, const CacheOptions& options)
+      : Caches(config, options, /*planned=*/false) {}
+  // What they would take, nothing reserved.
+  static int64_t bytes_of(const ModelConfig& config, const CacheOptions& options) {
+    return Caches(config, options, /*planned=*/true).bytes();
+  }
 
   const CacheOptions& options() const { return options_; }
   int64_t page_tokens() const { return page_tokens_; }
@@ -53,10 +58,13 @@ class Caches {
     void operator()(void* memory) const;
   };
 
+  Caches(const ModelConfig& config, const CacheOptions& options, bool planned);
+
   template <class T>
   View<T> reserve(Shape shape);
 
   CacheOptions options_;
+  bool planned_;
   int64_t page_tokens_ = 0, pages_ = 0, pages_per_slot_ = 0, bytes_ = 0;
   std::vector<View<uint8_t>>
       windows_;  // per layer and draft stage [slots, window + rollback, window_row_bytes]

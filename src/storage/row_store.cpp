@@ -18,6 +18,15 @@ size_t width_of(std::span<const std::byte> bytes, int64_t rows) {
   return bytes.size() / static_cast<size_t>(rows);
 }
 
+// No more room than twice what all rows take: beyond that hardly two share a place.
+int64_t useful_bytes(int64_t budget, std::span<const MappedTable> tables) {
+  int64_t all = 0;
+  for (const MappedTable& table : tables) {
+    all += std::ssize(table.codes) + std::ssize(table.scales) + 16 * table.rows;
+  }
+  return std::min(budget, 2 * all);
+}
+
 }  // namespace
 
 RowStore::RowStore(FileReader& reader, const FileMap& files, std::span<const MappedTable> tables,
@@ -26,7 +35,7 @@ RowStore::RowStore(FileReader& reader, const FileMap& files, std::span<const Map
       width_(width_of(tables.front().codes, tables.front().rows)),
       scale_width_(width_of(tables.front().scales, tables.front().rows)),
       record_bytes_(width_ + scale_width_),
-      cache_(cache_bytes, static_cast<int64_t>(record_bytes_)),
+      cache_(useful_bytes(cache_bytes, tables), static_cast<int64_t>(record_bytes_)),
       batches_(tables.size()) {
   for (const MappedTable& mapped : tables) {
     CACHALOT_CHECK(width_of(mapped.codes, mapped.rows) == width_);

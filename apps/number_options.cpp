@@ -1,0 +1,71 @@
+#include "number_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <string_view>
+
+namespace cachalot {
+namespace {
+
+// Bytes of a unit; 0: there is none of that name.
+double unit_bytes(std::string unit) {
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (unit.empty() || unit == "b") return 1;
+  constexpr std::string_view kPrefixes = "kmgtp";
+  const size_t power = kPrefixes.find(unit.front());
+  if (power == kPrefixes.npos) return 0;
+  const std::string rest = unit.substr(1);
+  const double base = rest == "ib" ? 1024 : rest.empty() || rest == "b" ? 1000 : 0;
+  return base == 0 ? 0 : std::pow(base, static_cast<double>(power + 1));
+}
+
+}  // namespace
+
+int64_t bytes_of_size(const std::string& text) {
+  size_t end = 0;
+  double number = -1;
+  const bool digits = !text.empty() && std::isdigit(static_cast<unsigned char>(text.front()));
+  if (digits) {
+    try {
+      number = std::stod(text, &end);
+    } catch (const std::exception&) {
+      number = -1;
+    }
+  }
+  while (end < text.size() && text[end] == ' ') ++end;
+  const double bytes = number * unit_bytes(text.substr(end));
+  if (!(number >= 0) || (number > 0 && bytes == 0) || !(bytes < 0x1p62)) {
+    throw CLI::ValidationError(
+        fmt::format("expected a size such as 16GiB, 1.5GB or 4096, found \"{}\"", text));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+CLI::Validator size_in_bytes() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        try {
+          text = std::to_string(bytes_of_size(text));
+        } catch (const CLI::ValidationError& error) {
+          return error.what();
+        }
+        return {};
+      },
+      "SIZE");
+}
+
+CLI::Validator number_from(double least, double most) {
+  return CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        double number = 0;
+        if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most) return {};
+        return fmt::format("expected a number from {} to {}, found \"{}\"", least, most, text);
+      },
+      fmt::format("FLOAT in [{} - {}]", least, most));
+}
+
+}  // namespace cachalot
