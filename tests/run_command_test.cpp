@@ -305,6 +305,22 @@ TEST_F(RunCommand, ReadsALongPromptByTheShortcut) {
   expect_error("run --prefill quick Hello!", 2, "--prefill");
 }
 
+TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
+  const std::string fit = "fit tests/data/released --bandwidth 100 --disk 5 ";
+  const ProgramResult fits = program(fit + "--ram 307.5GB --json");
+  EXPECT_EQ(fits.exit_code, 0) << fits.err;
+  EXPECT_NE(fits.out.find("\"fits\": true"), std::string::npos) << fits.out;
+  for (const char* less :
+       {"--ram 8GiB", "--ram 8GiB --json", "--ram 600GB --sequences 1024 --context 1048576"}) {
+    const ProgramResult result = program(fit + less);
+    EXPECT_EQ(result.exit_code, 1) << less;
+    EXPECT_NE(result.err.find("it does not fit"), std::string::npos) << result.err;
+  }
+  expect_error("fit tests/data/released --bandwidth nan", 2, "expected a number from 0.1");
+  expect_error(fit + "--ram 1e99", 2, "expected a size such as 16GiB");
+  expect_error("fit nowhere", 1, "nowhere: cannot open");
+}
+
 TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
   const std::string question = " --temperature 0 'What is 23 * 4?'", profile = write("profile", "");
   const Json mapped = json_answer(question);
@@ -321,7 +337,10 @@ TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
   EXPECT_GT(first.find("storage")->find("engram_rows")->find("hits")->int64(), 0);
   EXPECT_GT(second.find("storage")->find("experts")->find("pinned")->int64(), 0);
   EXPECT_NE(program("run --expert-cache 3MB Hello!").err.find("from memory"), std::string::npos);
-  expect_error("run --expert-cache 3xB Hello!", 2, "unit not recognized");
+  expect_error("run --expert-cache 3xB Hello!", 2, "expected a size such as 16GiB");
+  expect_error("run --expert-cache -1 Hello!", 2, "expected a size such as 16GiB");
+  expect_error("run --expert-cache 0.003GB --expert-profile-out /nonexistent/x Hello!", 1,
+               "/nonexistent/x: cannot write");
   expect_error("run --expert-cache 3 Hello!", 1, "the size of one expert, found 3");
   expect_error("run --expert-profile " + profile + " Hello!", 2, "expected --expert-cache SIZE");
   expect_error("run --expert-cache 3MB --expert-profile models/nano/config.json Hello!", 1,
