@@ -50,10 +50,15 @@ class ExpertCacheTest : public testing::Test, public FileReader, public ReadList
                         int64_t tokens = 1) {
     std::vector<ExpertUse> uses;
     for (const int32_t expert : experts) uses.push_back({expert, 1});
+    // Nothing arrives before it is known what was there.
+    holding_ = true;
     cache.begin(layer, uses, tokens);
     std::set<int32_t> first, all;
     std::span<const ReadyExpert> ready = cache.resident();
     for (const ReadyExpert& expert : ready) first.insert(uses[expert.use].expert);
+    holding_ = false;
+    real_->start(held_);
+    held_.clear();
     do {
       for (const ReadyExpert& expert : ready) {
         EXPECT_TRUE(all.insert(uses[expert.use].expert).second) << "handed out twice";
@@ -74,7 +79,11 @@ class ExpertCacheTest : public testing::Test, public FileReader, public ReadList
     for (FileRead read : reads) {
       read.listener = this;
       listener_ = reads.front().listener;
-      real_->start({&read, 1});
+      if (holding_) {
+        held_.push_back(read);
+      } else {
+        real_->start({&read, 1});
+      }
     }
   }
   void read_done(const FileRead& read, const Status& status) override {
@@ -87,6 +96,8 @@ class ExpertCacheTest : public testing::Test, public FileReader, public ReadList
   std::vector<DirectFile> files_;
   std::atomic<ReadListener*> listener_ = nullptr;
   std::atomic<bool> failing_ = false;
+  bool holding_ = false;
+  std::vector<FileRead> held_;
   std::unique_ptr<FileReader> real_;
 };
 
