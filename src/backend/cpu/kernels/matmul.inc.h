@@ -296,20 +296,9 @@ void quantize(const bf16* x, int64_t columns, Format format, void* prepared) {
   float* out = static_cast<float*>(prepared);
   const Order& order = order_of(format);
   for (int64_t k = 0; k < columns; k += kBlock) {
-    F32 v[kBlockVectors];
-    F32 largest = splat(0.0f);
-    for (int i = 0; i < kBlockVectors; ++i) {
-      v[i] = load_bf16(x + k + i * kLanes);
-      largest = max(abs(v[i]), largest);
-    }
-    const uint8_t code = fp8_scale_code_of(max_of(largest));
-    // Dividing by a power of two is multiplying by its inverse, exact in both directions.
-    const F32 inverse = splat(bits_to_float(uint32_t{254u - code} << 23));
-    const F32 scale = splat(bits_to_float(uint32_t{code} << 23));
+    const Block rounded = round_group(x + k);
     float values[kBlock];
-    for (int i = 0; i < kBlockVectors; ++i) {
-      store(values + i * kLanes, round_e4m3(v[i] * inverse) * scale);
-    }
+    for (int i = 0; i < kBlockVectors; ++i) store(values + i * kLanes, rounded.v[i]);
     store_in_order(values, order, out + k);
   }
 }

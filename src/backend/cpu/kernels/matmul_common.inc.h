@@ -34,6 +34,24 @@ CACHALOT_INLINE void with_tokens(int64_t tokens, const F& f) {
   }
 }
 
+// A group of 32 activations, rounded to E4M3 times its power of two (spec: model, 2.2).
+CACHALOT_INLINE Block round_group(const bf16* x) {
+  Block block;
+  F32 largest = splat(0.0f);
+  for (int i = 0; i < kBlockVectors; ++i) {
+    block.v[i] = load_bf16(x + i * kLanes);
+    largest = max(abs(block.v[i]), largest);
+  }
+  const uint8_t code = fp8_scale_code_of(max_of(largest));
+  // Dividing by a power of two is multiplying by its inverse, exact in both directions.
+  const F32 inverse = splat(bits_to_float(uint32_t{254u - code} << 23));
+  const F32 scale = splat(bits_to_float(uint32_t{code} << 23));
+  for (int i = 0; i < kBlockVectors; ++i) {
+    block.v[i] = round_e4m3(block.v[i] * inverse) * scale;
+  }
+  return block;
+}
+
 // ---------------------------------------------------------------------------------------- experts
 
 CACHALOT_INLINE F32 gated_vector(F32 g, F32 u, float limit, float weight) {
