@@ -1,64 +1,22 @@
 // The real program's bench command on the model that comes with the project.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "program_test.h"
 
 namespace cachalot {
 namespace {
-
-namespace fs = std::filesystem;
 
 // One step of one operation, as quick as it gets.
 constexpr const char* kQuick =
     "bench --phases decode --tokens 1 --contexts 0 --repeat 2 --threads 2 --filter experts";
 
-struct ProgramResult {
-  int exit_code = -1;
-  std::string out, err;
-};
+using test::ProgramResult;
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-class BenchCommand : public testing::Test {
+class BenchCommand : public test::ProgramTest {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/cachalot-bench-XXXXXX";
-    folder_ = mkdtemp(pattern);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-    return (folder_ / name).string();
-  }
-
-  ProgramResult program(const std::string& arguments) {
-    const std::string out = (folder_ / "stdout").string(), err = (folder_ / "stderr").string();
-    const int status =
-        std::system((std::string("cd " CACHALOT_SOURCE_DIR " && " CACHALOT_PROGRAM " ") +
-                     arguments + " </dev/null >" + out + " 2>" + err)
-                        .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
-  }
-
   void expect_error(const std::string& arguments, int exit_code, const std::string& part) {
-    const ProgramResult result = program("bench " + arguments);
-    EXPECT_EQ(result.exit_code, exit_code) << arguments << "\n" << result.err;
-    EXPECT_NE(result.err.find(part), std::string::npos) << arguments << "\n" << result.err;
-    EXPECT_EQ(result.out, "") << arguments;
+    ProgramTest::expect_error("bench " + arguments, exit_code, part);
   }
-
-  fs::path folder_;
 };
 
 TEST_F(BenchCommand, PrintsATableOfTheRowsAskedFor) {

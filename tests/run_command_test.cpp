@@ -1,57 +1,16 @@
 // The real program on the model that comes with the project.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "chat/json_value.h"
+#include "program_test.h"
 
 namespace cachalot {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kHello = "Hello! How can I help you?\n";
 
-struct ProgramResult {
-  int exit_code = -1;
-  std::string out, err;
-};
+using test::ProgramResult;
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-class RunCommand : public testing::Test {
+class RunCommand : public test::ProgramTest {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/cachalot-run-XXXXXX";
-    folder_ = mkdtemp(pattern);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-    return (folder_ / name).string();
-  }
-
-  // `arguments` as a shell reads them.
-  ProgramResult program(const std::string& arguments, const std::string& input = "") {
-    const std::string in = write("stdin", input);
-    const std::string out = (folder_ / "stdout").string(), err = (folder_ / "stderr").string();
-    const int status =
-        std::system((std::string("cd " CACHALOT_SOURCE_DIR " && " CACHALOT_PROGRAM " ") +
-                     arguments + " <" + in + " >" + out + " 2>" + err)
-                        .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
-  }
-
   Json json_answer(const std::string& arguments, const std::string& input = "") {
     const ProgramResult result = program("run --json " + arguments, input);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -59,16 +18,6 @@ class RunCommand : public testing::Test {
     EXPECT_TRUE(json.has_value()) << result.out;
     return json.value_or(Json());
   }
-
-  void expect_error(const std::string& arguments, int exit_code, const std::string& part,
-                    const std::string& input = "") {
-    const ProgramResult result = program(arguments, input);
-    EXPECT_EQ(result.exit_code, exit_code) << arguments << "\n" << result.err;
-    EXPECT_NE(result.err.find(part), std::string::npos) << arguments << "\n" << result.err;
-    EXPECT_EQ(result.out, "") << arguments;
-  }
-
-  fs::path folder_;
 };
 
 // The first example of a family in the model's own list.
