@@ -9,13 +9,14 @@ set -euo pipefail
 compilers=(g++ cmake ninja-build pkg-config)
 libraries=(nlohmann-json3-dev libfmt-dev libexpected-dev libcli11-dev libpcre2-dev libutf8proc-dev
            libedit-dev liburing-dev)
+page=(libjs-marked node-dompurify libjs-katex libjs-highlight.js)  # embedded in the web page
 tests=(libgtest-dev python3)
 
 case "${1:-build}" in
-  build) packages=("${compilers[@]}" "${libraries[@]}" "${tests[@]}") ;;
+  build) packages=("${compilers[@]}" "${libraries[@]}" "${page[@]}" "${tests[@]}") ;;
   format) packages=(clang-format) ;;
-  tidy) packages=("${compilers[@]}" "${libraries[@]}" "${tests[@]}" clang-tidy) ;;
-  fuzz) packages=("${compilers[@]}" "${libraries[@]}" clang llvm libclang-rt-dev python3) ;;
+  tidy) packages=("${compilers[@]}" "${libraries[@]}" "${page[@]}" "${tests[@]}" clang-tidy) ;;
+  fuzz) packages=("${compilers[@]}" "${libraries[@]}" "${page[@]}" clang llvm libclang-rt-dev python3) ;;
   *) sed -n '2,6p' "$0"; exit 2 ;;
 esac
 
