@@ -1,0 +1,47 @@
+// The model as endpoints see it: conversations in, events out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/answer_stream.h"
+#include "server/chat_request.h"
+
+namespace cachalot {
+
+class Tokenizer;
+
+// What a request leaves open.
+struct ServiceDefaults {
+  std::vector<std::string> model_names;  // the first is the one answers carry; never empty
+  SamplingParameters sampling;           // the model's generation_config.json and the command line
+  std::optional<uint64_t> seed;          // absent: a random one per request
+  int64_t max_tokens = 0;                // 0: until the context is full
+  bool thinking = true;
+  int effort = 75;
+  int64_t context = 0;         // tokens of prompt and answer together
+  double timeout_seconds = 0;  // 0: none
+};
+
+// Safe to use from several threads.
+class Service {
+ public:
+  virtual ~Service() = default;
+
+  virtual const ServiceDefaults& defaults() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+
+  // A fresh request: conversation options, sampling and max_tokens by the defaults, with a seed.
+  ChatRequest new_request() const;
+
+  // Begins an answer. Errors: a conversation that cannot be rendered, a prompt beyond the context
+  // (context_length_exceeded), a parameter out of range, a constraint that does not compile, a full
+  // queue (429), a server that stops (503).
+  virtual ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request) = 0;
+
+  // Tokens of the prompt. Errors: it cannot be rendered.
+  virtual ApiResult<int64_t> count_tokens(const Conversation& conversation) const = 0;
+};
+
+}  // namespace cachalot
