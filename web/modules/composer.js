@@ -1,0 +1,100 @@
+// The box at the bottom where the user writes.
+
+import {element, icon} from './dom.js';
+
+export class Composer {
+  #busy = false;
+  #blocked = false;
+
+  // `actions`: send(text) -> whether it was taken, stop()
+  constructor(actions) {
+    this.actions = actions;
+    this.form = document.getElementById('composer');
+    this.area = document.getElementById('composer-text');
+    this.button = document.getElementById('send');
+    this.area.oninput = () => this.#update();
+    this.area.onkeydown = (event) => {
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      if (!this.#busy) this.submit();
+    };
+    this.form.onsubmit = (event) => {
+      event.preventDefault();
+      if (this.#busy) this.actions.stop();
+      else this.submit();
+    };
+    this.#update();
+  }
+
+  submit() {
+    const text = this.area.value.trim();
+    if (!text || this.#blocked || !this.actions.send(text)) return;
+    this.area.value = '';
+    this.#update();
+  }
+
+  // `busy`: an answer is being written; `blocked`: the server cannot answer now.
+  setState({busy, blocked}) {
+    this.#busy = busy;
+    this.#blocked = blocked;
+    this.#update();
+  }
+
+  #update() {
+    // Where style sheets cannot size a field by its content, a script does.
+    if (!CSS.supports('field-sizing', 'content')) {
+      this.area.rows = Math.min(12, Math.max(1, this.area.value.split('\n').length));
+    }
+    const label = this.#busy ? 'Stop (Esc)' : 'Send';
+    this.button.disabled = !this.#busy && (this.#blocked || this.area.value.trim() === '');
+    this.button.classList.toggle('stop', this.#busy);
+    if (this.button.getAttribute('aria-label') === label) return;
+    this.button.setAttribute('aria-label', label);
+    this.button.title = label;
+    this.button.replaceChildren(icon(this.#busy ? 'stop' : 'send'));
+  }
+
+  focus() {
+    this.area.focus();
+  }
+}
+
+// What the page knows of its server: a dot and the model's name above, a bar while it loads.
+export class ServerStatus {
+  constructor() {
+    this.chip = document.getElementById('server');
+    this.name = document.getElementById('server-name');
+    this.banner = document.getElementById('banner');
+  }
+
+  show({state, progress}, model) {
+    this.chip.dataset.state = state;
+    const words = {ready: model?.id ?? 'ready', loading: 'loading', unreachable: 'not reachable',
+                   locked: 'locked', unknown: 'connecting'};
+    this.name.textContent = words[state];
+    const context = model?.context ? `, context ${model.context} tokens` : '';
+    this.chip.title = state === 'ready' ? `Model ${model?.id ?? ''}${context}` : '';
+    if (state === 'ready' || state === 'unknown') {
+      this.banner.hidden = true;
+      this.banner.replaceChildren();
+      return;
+    }
+    const text = {
+      loading: progress === null ? 'The model is loading.' :
+        `The model is loading: ${Math.round(progress * 100)} %`,
+      unreachable: 'The server cannot be reached. The page looks for it every few seconds.',
+      locked: 'The server asks for an API key. Enter it in the settings.',
+    }[state];
+    if (!this.banner.firstChild) this.banner.append(element('span', {}));
+    if (this.banner.firstChild.textContent !== text) this.banner.firstChild.textContent = text;
+    let bar = this.banner.querySelector('progress');
+    if (state === 'loading' && !bar) {
+      bar = element('progress', {max: '1', 'aria-label': 'Loading'});
+      this.banner.append(bar);
+    } else if (state !== 'loading') {
+      bar?.remove();
+    }
+    if (state === 'loading' && progress !== null) bar.value = progress;
+    this.banner.hidden = false;
+  }
+}
