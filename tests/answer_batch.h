@@ -110,13 +110,13 @@ class AnswerBatch {
            .sampler = &states[i].sampler,
            .depth = &states[i].depth,
            .most_tokens = answers[i].parameters.max_tokens - std::ssize(result.ids[i]),
-           .take = [&, i](int32_t token) {
+           .take = [&, i](int32_t token, std::span<const float>) {
              result.ids[i].push_back(token);
              return states[i].going_on = goes_on(answers[i], result.ids[i]);
            }});
     }
     if (requests.empty()) return false;
-    const auto cycles = must(speculative_cycle(engine_, costs_, requests, true));
+    const auto cycles = must(speculative_cycle(engine_, costs_, requests, true)).cycles;
     for (size_t c = 0; c < cycles.size(); ++c) {
       must(cycles[c].status);
       BatchCounts& counts = result.counts[owners[c]];

@@ -39,13 +39,14 @@ inline PairCounts draw_pairs(MemoEngine& engine, const DistributionSetting& sett
                                  .sampler = &sampler,
                                  .depth = &depth,
                                  .most_tokens = 8,
-                                 .take = [&](int32_t token) {
+                                 .take = [&](int32_t token, std::span<const float>) {
                                    tokens.push_back(token);
                                    return true;
                                  }};
-      const auto cycle = speculative_cycle(engine, costs, {&request, 1}, true);
-      if (!cycle) throw std::runtime_error(cycle.error().message);
-      if (!cycle->front().status) throw std::runtime_error(cycle->front().status.error().message);
+      const auto step = speculative_cycle(engine, costs, {&request, 1}, true);
+      if (!step) throw std::runtime_error(step.error().message);
+      const Status& status = step->cycles.front().status;
+      if (!status) throw std::runtime_error(status.error().message);
     }
     ++counts[{tokens[1], tokens[2]}];
   }

@@ -34,6 +34,8 @@ std::string_view finish_reason_name(FinishReason reason) {
       return "length";
     case FinishReason::cancelled:
       return "cancelled";
+    case FinishReason::deadline:
+      return "deadline";
   }
   return "";
 }
@@ -178,19 +180,20 @@ Status Generator::decode(std::span<const float> logits, int64_t prompt_tokens,
   bool going_on = take(first);
   DraftDepth depth(drafts_, engine_->config().dspark_block_size);
   while (going_on) {
-    const CycleRequest request{.sequence = sequence_,
-                               .anchor = result.ids.back(),
-                               .sampler = &sampler,
-                               .depth = &depth,
-                               .most_tokens = limit - std::ssize(result.ids),
-                               .take = [&](int32_t token) { return going_on = take(token); }};
+    const CycleRequest request{
+        .sequence = sequence_,
+        .anchor = result.ids.back(),
+        .sampler = &sampler,
+        .depth = &depth,
+        .most_tokens = limit - std::ssize(result.ids),
+        .take = [&](int32_t token, std::span<const float>) { return going_on = take(token); }};
     held_.push_back(request.anchor);
-    const auto cycles = speculative_cycle(*engine_, costs_, {&request, 1}, drafting());
-    if (!cycles) {
+    const auto step = speculative_cycle(*engine_, costs_, {&request, 1}, drafting());
+    if (!step) {
       held_.pop_back();
-      return fail(cycles.error());
+      return fail(step.error());
     }
-    const CycleResult& cycle = cycles->front();
+    const CycleResult& cycle = step->cycles.front();
     held_.insert(held_.end(), cycle.tokens.begin(), cycle.tokens.begin() + cycle.accepted);
     ++result.cycles;
     result.drafted += cycle.drafted;

@@ -45,11 +45,12 @@ int32_t draw_draft(const CycleRequest& request, Proposal& proposal, int64_t posi
 }
 
 Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
-                                           std::span<const CycleRequest> requests) {
+                                           std::span<const CycleRequest> requests,
+                                           int64_t prompt_rows) {
   std::vector<Proposal> proposals(requests.size());
   std::vector<DraftRequest> asked;
   std::vector<size_t> owners;
-  const int64_t others = std::ssize(requests) - 1;
+  const int64_t others = std::ssize(requests) - 1 + prompt_rows;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (!requests[i].depth->wants_draft(costs, others)) continue;
     asked.push_back({.sequence = requests[i].sequence, .anchor = requests[i].anchor});
@@ -80,14 +81,15 @@ Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
 
 // Drafts to check: what the policy asks for, within the context, the rollback and the step.
 int64_t depth_of(const Engine& engine, const StepCosts& costs, const CycleRequest& request,
-                 const Proposal& proposal, int64_t requests) {
+                 const Proposal& proposal, int64_t requests, int64_t prompt_rows) {
   if (proposal.tokens.empty()) return 0;
   const EngineOptions& options = engine.options();
   const int64_t room = options.max_context - engine.length(request.sequence) - 1;
   // A depth that changes the text must not follow who else is in the batch.
-  const int64_t shares = probabilistic(request) ? options.max_sequences : requests;
-  const int64_t rows = std::max<int64_t>(options.max_step_tokens / shares, 1) - 1;
-  return std::min({request.depth->choose(proposal.confidence, costs, requests - 1),
+  const int64_t share = probabilistic(request) ? options.max_step_tokens / options.max_sequences
+                                               : (options.max_step_tokens - prompt_rows) / requests;
+  const int64_t rows = std::max<int64_t>(share, 1) - 1;
+  return std::min({request.depth->choose(proposal.confidence, costs, requests - 1 + prompt_rows),
                    request.most_tokens - 1, room, rows, options.rollback,
                    std::ssize(proposal.tokens)});
 }
@@ -119,7 +121,7 @@ CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t 
     }
     request.sampler->accept(verdict->token);
     result.tokens.push_back(verdict->token);
-    if (!request.take(verdict->token) || !verdict->accepted) return result;
+    if (!request.take(verdict->token, values) || !verdict->accepted) return result;
     ++result.accepted;
   }
   return result;
@@ -127,16 +129,19 @@ CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t 
 
 }  // namespace
 
-Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& costs,
-                                                   std::span<const CycleRequest> requests,
-                                                   bool feed_drafts) {
-  CACHALOT_TRY(const std::vector<Proposal> proposals, draft_blocks(engine, costs, requests));
+Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
+                                    std::span<const CycleRequest> requests, bool feed_drafts,
+                                    std::span<const SequenceStep> prompts) {
+  int64_t prompt_rows = 0;
+  for (const SequenceStep& part : prompts) prompt_rows += std::ssize(part.tokens);
+  CACHALOT_TRY(const std::vector<Proposal> proposals,
+               draft_blocks(engine, costs, requests, prompt_rows));
   const int64_t count = std::ssize(requests);
   std::vector<std::vector<int32_t>> tokens(requests.size());
   std::vector<SequenceStep> parts;
-  int64_t rows = 0;
+  int64_t rows = prompt_rows;
   for (size_t i = 0; i < requests.size(); ++i) {
-    const int64_t depth = depth_of(engine, costs, requests[i], proposals[i], count);
+    const int64_t depth = depth_of(engine, costs, requests[i], proposals[i], count, prompt_rows);
     tokens[i].push_back(requests[i].anchor);
     tokens[i].insert(tokens[i].end(), proposals[i].tokens.begin(),
                      proposals[i].tokens.begin() + depth);
@@ -144,25 +149,30 @@ Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& co
         {.sequence = requests[i].sequence, .tokens = tokens[i], .logits = LogitsOf::all});
     rows += depth + 1;
   }
+  parts.insert(parts.end(), prompts.begin(), prompts.end());
   const double start = now();
   CACHALOT_TRY(const StepResult step, engine.step({.sequences = parts, .draft_taps = feed_drafts}));
   const double step_seconds = now() - start;
   costs.record_step(rows, step_seconds);
 
-  std::vector<CycleResult> results;
+  CycleStep result;
   const int64_t vocabulary = engine.config().vocab_size;
   const float* logits = step.logits.data;
   for (size_t i = 0; i < requests.size(); ++i) {
     const int64_t drafted = std::ssize(tokens[i]) - 1;
     const int64_t before = engine.length(requests[i].sequence) - drafted - 1;
-    results.push_back(draw(requests[i], proposals[i], drafted, logits, vocabulary, before + 1));
+    result.cycles.push_back(
+        draw(requests[i], proposals[i], drafted, logits, vocabulary, before + 1));
     logits += (drafted + 1) * vocabulary;
-    const CycleResult& result = results.back();
-    requests[i].depth->record(proposals[i].confidence, drafted, result.accepted,
-                              proposals[i].seconds + step_seconds, costs.step(count));
-    CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + result.accepted));
+    const CycleResult& cycle = result.cycles.back();
+    requests[i].depth->record(proposals[i].confidence, drafted, cycle.accepted,
+                              proposals[i].seconds + step_seconds, costs.step(count + prompt_rows));
+    CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + cycle.accepted));
   }
-  return results;
+  const int64_t used = (logits - step.logits.data) / vocabulary;
+  const int64_t all = step.logits.absent() ? 0 : step.logits.extent(0);
+  if (all > used) result.prompt_logits = {logits, {all - used, vocabulary}};
+  return result;
 }
 
 }  // namespace cachalot

@@ -24,8 +24,9 @@ struct CycleRequest {
   Sampler* sampler = nullptr;
   DraftDepth* depth = nullptr;  // names the method, too
   int64_t most_tokens = 1;      // of the answer, at least 1: drafts beyond are not worth a row
-  // Takes every token that is drawn; false ends the cycle with it.
-  std::function<bool(int32_t)> take;
+  // Takes every token that is drawn and the row of logits [vocab] it came from; false ends the
+  // cycle with it.
+  std::function<bool(int32_t token, std::span<const float> logits)> take;
 };
 
 struct CycleResult {
@@ -35,11 +36,18 @@ struct CycleResult {
   Status status;  // this sequence's: a row of logits was unusable
 };
 
+struct CycleStep {
+  std::vector<CycleResult> cycles;  // of the requests, in order
+  View<const float> prompt_logits;  // [rows, vocab]: what `prompts` asked for, in order
+};
+
 // One cycle of every request, one draft chain and one step for all of them. Afterwards a sequence
-// holds its anchor and the accepted drafts. Errors (nothing changed): see Engine::step and
-// Engine::draft.
-Result<std::vector<CycleResult>> speculative_cycle(Engine& engine, StepCosts& costs,
-                                                   std::span<const CycleRequest> requests,
-                                                   bool feed_drafts);
+// holds its anchor and the accepted drafts. The step also appends `prompts`, parts of prompts of
+// other sequences; there may be no requests then. Drafts of greedy requests make do with the rows
+// that prompts leave; those of probabilistic ones need max_step_tokens / max_sequences each.
+// Errors (nothing changed): see Engine::step and Engine::draft.
+Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
+                                    std::span<const CycleRequest> requests, bool feed_drafts,
+                                    std::span<const SequenceStep> prompts = {});
 
 }  // namespace cachalot
