@@ -19,6 +19,7 @@ enum class FinishReason {
   stop,       // an end token, or on_token asked to end
   length,     // max_tokens, or the context is full
   cancelled,  // `cancelled` returned true
+  deadline,   // the request's time was over
 };
 std::string_view finish_reason_name(FinishReason reason);
 

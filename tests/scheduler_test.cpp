@@ -1,0 +1,250 @@
+// Many requests at a time on models/nano: every answer is the one it is alone.
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <latch>
+#include <thread>
+
+#include "engine/generation.h"
+#include "test_engine.h"
+
+namespace cachalot {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Answer {
+  std::vector<int32_t> ids;
+  GenerationOutcome outcome;
+};
+
+// A request that is under way.
+struct Pending {
+  Ticket ticket;
+  std::shared_ptr<Answer> answer;
+  std::future<void> done;
+
+  const Answer& wait() {
+    if (done.wait_for(60s) != std::future_status::ready) throw std::runtime_error("no answer");
+    return *answer;
+  }
+};
+
+std::vector<int32_t> prompt_of(int seed, int64_t length) {
+  std::vector<int32_t> prompt = {0};
+  for (int64_t i = 1; i < length; ++i) {
+    prompt.push_back(static_cast<int32_t>(40 + (seed * 7919 + i * i * 31) % 400));
+  }
+  return prompt;
+}
+
+GenerationRequest request_of(int seed, int64_t length, int64_t tokens) {
+  GenerationRequest request;
+  request.prompt = prompt_of(seed, length);
+  request.parameters.max_tokens = tokens;
+  request.parameters.sampling.seed = static_cast<uint64_t>(seed);
+  request.parameters.sampling.temperature = seed % 3 == 0 ? 0 : 0.9;
+  return request;
+}
+
+Pending submit(Scheduler& scheduler, GenerationRequest request,
+               std::function<void()> on_token = {}) {
+  auto answer = std::make_shared<Answer>();
+  auto promise = std::make_shared<std::promise<void>>();
+  GenerationListener listener;
+  listener.on_token = [answer, on_token](const GeneratedToken& token) {
+    answer->ids.push_back(token.id);
+    if (on_token) on_token();
+    return true;
+  };
+  listener.on_finish = [answer, promise](const GenerationOutcome& outcome) {
+    answer->outcome = outcome;
+    promise->set_value();
+  };
+  auto ticket = scheduler.submit(std::move(request), std::move(listener));
+  if (!ticket) throw std::runtime_error(ticket.error().message);
+  return {*ticket, answer, promise->get_future()};
+}
+
+class SchedulerTest : public testing::Test {
+ protected:
+  static std::unique_ptr<Engine> open(int64_t sequences, int64_t step_tokens = 64) {
+    EngineOptions options;
+    options.max_sequences = sequences;
+    options.max_context = 512;
+    options.max_step_tokens = step_tokens;
+    return test::open_engine(test::nano_path(), options);
+  }
+  // As `run` answers it.
+  static std::vector<int32_t> alone(const GenerationRequest& request) {
+    const auto engine = open(1);
+    auto generator = Generator::open(*engine);
+    return generator->generate(request.prompt, request.parameters)->ids;
+  }
+};
+
+TEST_F(SchedulerTest, AnswersUnderLoadAsAlone) {
+  for (const DraftMode drafts : {DraftMode::off, DraftMode::fixed}) {
+    const auto engine = open(8);
+    Scheduler scheduler(*engine, {.drafts = {.mode = drafts, .depth = 3}});
+    std::vector<Pending> pending;
+    for (int i = 0; i < 24; ++i) {
+      pending.push_back(submit(scheduler, request_of(i, 5 + (i * 37) % 150, 8 + i % 5 * 6)));
+    }
+    for (int i = 0; i < 24; ++i) {
+      EXPECT_EQ(pending[static_cast<size_t>(i)].wait().ids,
+                alone(request_of(i, 5 + (i * 37) % 150, 8 + i % 5 * 6)))
+          << "request " << i;
+    }
+    const SchedulerState state = scheduler.state();
+    EXPECT_TRUE(state.running.empty());
+    EXPECT_EQ(state.waiting, 0);
+    EXPECT_GT(state.busy_slots, 2 * state.steps) << "nothing ran together";
+  }
+}
+
+TEST_F(SchedulerTest, KeepsAnswersGoingWhileALongPromptIsRead) {
+  const auto engine = open(2, 16);
+  Scheduler scheduler(*engine, {.prompt_rows = 4});
+  std::atomic<int> tokens = 0;
+  Pending answer = submit(scheduler, request_of(1, 4, 200), [&] { ++tokens; });
+  while (tokens == 0) std::this_thread::yield();
+  std::atomic<int> before_first = -1;
+  Pending prompt = submit(scheduler, request_of(2, 160, 1), [&] { before_first = tokens.load(); });
+  prompt.wait();
+  // 160 tokens by 4 a step: some forty steps, a token of the answer in each.
+  EXPECT_GE(before_first, 30);
+  answer.wait();
+}
+
+TEST_F(SchedulerTest, CancelsWhatWaitsAndWhatRuns) {
+  const auto engine = open(1);
+  Scheduler scheduler(*engine, {});
+  std::latch first_token(1);
+  std::atomic<bool> counted = false;
+  Pending running = submit(scheduler, request_of(1, 8, 400), [&] {
+    if (!counted.exchange(true)) first_token.count_down();
+  });
+  Pending waiting = submit(scheduler, request_of(2, 8, 400));
+  first_token.wait();
+  waiting.ticket.cancel();
+  EXPECT_EQ(waiting.wait().outcome.finish, FinishReason::cancelled);
+  EXPECT_TRUE(waiting.answer->ids.empty());
+  running.ticket.cancel();
+  EXPECT_EQ(running.wait().outcome.finish, FinishReason::cancelled);
+  EXPECT_LT(running.answer->ids.size(), 400U);
+  EXPECT_EQ(submit(scheduler, request_of(3, 8, 2)).wait().ids, alone(request_of(3, 8, 2)));
+}
+
+TEST_F(SchedulerTest, EndsAtTheDeadline) {
+  const auto engine = open(1);
+  Scheduler scheduler(*engine, {});
+  GenerationRequest late = request_of(1, 8, 0);
+  late.deadline = SchedulerClock::now();
+  EXPECT_EQ(submit(scheduler, std::move(late)).wait().outcome.finish, FinishReason::deadline);
+}
+
+TEST_F(SchedulerTest, ServesUrgentRequestsFirstAndLosesNothing) {
+  const auto engine = open(1);
+  Scheduler scheduler(*engine, {});
+  std::latch first_token(1);
+  std::atomic<bool> counted = false;
+  GenerationRequest patient = request_of(4, 20, 60);
+  patient.priority = 5;
+  Pending slow = submit(scheduler, std::move(patient), [&] {
+    if (!counted.exchange(true)) first_token.count_down();
+  });
+  first_token.wait();
+  Pending urgent = submit(scheduler, request_of(5, 20, 5));
+  EXPECT_EQ(urgent.wait().ids, alone(request_of(5, 20, 5)));
+  EXPECT_EQ(slow.wait().ids, alone(request_of(4, 20, 60)));
+  EXPECT_EQ(scheduler.state().preemptions, 1);
+}
+
+TEST_F(SchedulerTest, RefusesWhatItCannotTake) {
+  const auto engine = open(1);
+  Scheduler scheduler(*engine, {.max_queue = 2});
+  const auto refusal = [&](GenerationRequest request) {
+    const auto ticket = scheduler.submit(std::move(request), {});
+    return ticket ? std::optional<Refusal::Kind>() : ticket.error().kind;
+  };
+  EXPECT_EQ(refusal(request_of(1, 512, 1)), Refusal::too_long);
+  EXPECT_EQ(refusal(request_of(1, 0, 1)), std::nullopt);
+  GenerationRequest unknown = request_of(1, 4, 1);
+  unknown.prompt[2] = 1 << 20;
+  EXPECT_EQ(refusal(std::move(unknown)), Refusal::invalid);
+  GenerationRequest hot = request_of(1, 4, 1);
+  hot.parameters.sampling.temperature = 7;
+  EXPECT_EQ(refusal(std::move(hot)), Refusal::invalid);
+  GenerationRequest empty = request_of(1, 4, 1);
+  empty.prompt.clear();
+  EXPECT_EQ(refusal(std::move(empty)), Refusal::invalid);
+
+  std::vector<Pending> pending;
+  std::optional<Refusal> full;
+  for (int i = 0; i < 8 && !full; ++i) {
+    GenerationRequest request = request_of(i, 8, 300);
+    const auto ticket = scheduler.submit(std::move(request), {});
+    if (!ticket) full = ticket.error();
+  }
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->kind, Refusal::queue_full);
+  EXPECT_GT(full->retry_after_seconds, 0);
+}
+
+TEST_F(SchedulerTest, GivesTheLogProbabilitiesOfPromptAndAnswer) {
+  const auto engine = open(2, 16);
+  Scheduler scheduler(*engine, {});
+  GenerationRequest request = request_of(3, 40, 3);
+  request.top_logprobs = 2;
+  request.prompt_logprobs = true;
+  std::vector<GeneratedToken> drawn;
+  std::promise<GenerationOutcome> done;
+  const std::vector<int32_t> prompt = request.prompt;
+  ASSERT_TRUE(scheduler.submit(
+      std::move(request), {.on_token =
+                               [&](const GeneratedToken& token) {
+                                 drawn.push_back(token);
+                                 return true;
+                               },
+                           .on_finish = [&](const auto& outcome) { done.set_value(outcome); }}));
+  const GenerationOutcome outcome = done.get_future().get();
+  ASSERT_EQ(outcome.prompt.size(), 40U);
+  ASSERT_EQ(drawn.size(), 3U);
+  // The same by the engine itself, in one step.
+  std::vector<int32_t> all = prompt;
+  for (const GeneratedToken& token : drawn) all.push_back(token.id);
+  const auto other = open(1);
+  const auto sequence = other->open_sequence();
+  const SequenceStep part{.sequence = *sequence, .tokens = all, .logits = LogitsOf::all};
+  const auto step = other->step({.sequences = {&part, 1}});
+  ASSERT_TRUE(step);
+  const auto vocabulary = static_cast<size_t>(other->config().vocab_size);
+  for (size_t i = 1; i < all.size(); ++i) {
+    const TokenChances chances(
+        std::span(step->logits.row(static_cast<int64_t>(i) - 1), vocabulary));
+    const GeneratedToken& token = i < 40 ? outcome.prompt[i] : drawn[i - 40];
+    EXPECT_EQ(token.id, all[i]);
+    EXPECT_EQ(token.logprob, chances.logprob(all[i])) << i;
+    ASSERT_EQ(token.top.size(), 2U);
+    EXPECT_EQ(token.top[0].id, chances.best(1)[0].id);
+  }
+}
+
+TEST_F(SchedulerTest, AnswersEverythingBeforeItIsDrained) {
+  const auto engine = open(2);
+  Scheduler scheduler(*engine, {});
+  std::vector<Pending> pending;
+  for (int i = 0; i < 6; ++i) pending.push_back(submit(scheduler, request_of(i, 10, 10)));
+  scheduler.drain();
+  for (Pending& request : pending) EXPECT_EQ(request.wait().outcome.completion_tokens, 10);
+  const auto late = scheduler.submit(request_of(1, 4, 1), {});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().kind, Refusal::stopping);
+}
+
+}  // namespace
+}  // namespace cachalot
