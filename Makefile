@@ -10,12 +10,13 @@ RELEASE := build/release
 CACHALOT := $(RELEASE)/apps/cachalot
 SOURCES = $(shell find src apps tests fuzz -name '*.cpp' -o -name '*.h')
 
-.PHONY: help run test build dev cuda device tidy format format-check fuzz bench soak clean
+.PHONY: help run test clients build dev cuda device tidy format format-check fuzz bench soak clean
 
 help:
 	@echo 'make run           install what is missing, build, ask the built-in model a question'
 	@echo 'make test          install what is missing, build everything, run all tests'
 	@echo 'make build         build the program: $(CACHALOT)'
+	@echo 'make clients       test the server with clients: Python packages, the web page in a browser'
 	@echo 'make dev           unit tests with AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make device        binaries that need nothing but libc where they run: build/device'
 	@echo 'make cuda          check that this machine compiles for Hopper (no CUDA code yet)'
@@ -39,6 +40,12 @@ test: packages
 	cmake --build --preset release --parallel $(JOBS)
 	ctest --preset release --parallel $(JOBS) --output-log $(RELEASE)/ctest.log; status=$$?; \
 	  grep 'tests passed' $(RELEASE)/ctest.log; exit $$status
+
+# Beside the tests of `make test`: these fetch Python packages and a browser.
+clients: build
+	tools/install_packages.sh clients
+	tools/python_environment.sh build/clients
+	build/clients/bin/python -m pytest -q tests/clients
 
 dev: packages
 	cmake --preset dev

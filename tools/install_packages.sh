@@ -3,6 +3,7 @@
 #   tools/install_packages.sh            to build, run and test
 #   tools/install_packages.sh format     clang-format
 #   tools/install_packages.sh tidy       clang-tidy
+#   tools/install_packages.sh clients    to test with clients' own libraries and a browser
 #   tools/install_packages.sh fuzz       clang with libFuzzer
 set -euo pipefail
 
@@ -16,8 +17,9 @@ case "${1:-build}" in
   build) packages=("${compilers[@]}" "${libraries[@]}" "${page[@]}" "${tests[@]}") ;;
   format) packages=(clang-format) ;;
   tidy) packages=("${compilers[@]}" "${libraries[@]}" "${page[@]}" "${tests[@]}" clang-tidy) ;;
+  clients) packages=(python3-venv chromium fonts-dejavu-core) ;;
   fuzz) packages=("${compilers[@]}" "${libraries[@]}" "${page[@]}" clang llvm libclang-rt-dev python3) ;;
-  *) sed -n '2,6p' "$0"; exit 2 ;;
+  *) sed -n '2,7p' "$0"; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
