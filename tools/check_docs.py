@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "apps", "tests", "tools", "fuzz", "cmake", "docs", "models", ".ci")
+FOLDERS = ("src", "apps", "web", "tests", "tools", "fuzz", "cmake", "docs", "models", ".ci")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"^(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./{{}},*-]*$")

@@ -109,6 +109,9 @@ class Page:
             self.page.fill(f"#{name}", str(value))
         self.page.keyboard.press("Escape")
 
+    def press(self, label):
+        self.page.get_by_role("button", name=label, exact=True).click()
+
     def entries(self):
         return self.page.locator("#conversation-list .entry-title").all_inner_texts()
 

@@ -61,7 +61,9 @@ export class Composer {
 
 // What the page knows of its server: a dot and the model's name above, a bar while it loads.
 export class ServerStatus {
-  constructor() {
+  // `onLocked`: the user wants to enter the key.
+  constructor(onLocked) {
+    this.unlock = element('button', {type: 'button', class: 'plain', onclick: onLocked}, 'Enter the key');
     this.chip = document.getElementById('server');
     this.name = document.getElementById('server-name');
     this.banner = document.getElementById('banner');
@@ -83,7 +85,7 @@ export class ServerStatus {
       loading: progress === null ? 'The model is loading.' :
         `The model is loading: ${Math.round(progress * 100)} %`,
       unreachable: 'The server cannot be reached. The page looks for it every few seconds.',
-      locked: 'The server asks for an API key. Enter it in the settings.',
+      locked: 'The server asks for an API key.',
     }[state];
     if (!this.banner.firstChild) this.banner.append(element('span', {}));
     if (this.banner.firstChild.textContent !== text) this.banner.firstChild.textContent = text;
@@ -94,6 +96,8 @@ export class ServerStatus {
     } else if (state !== 'loading') {
       bar?.remove();
     }
+    if (state === 'locked') this.banner.append(this.unlock);
+    else this.unlock.remove();
     if (state === 'loading' && progress !== null) bar.value = progress;
     this.banner.hidden = false;
   }

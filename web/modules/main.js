@@ -24,7 +24,8 @@ class Page {
   server = {state: 'unknown', progress: null};
   key = recall('key', '');
   store = new ConversationStore();
-  #frame = 0;
+  #drawing = false;
+  #pause = 0;  // milliseconds before the next drawing
 
   constructor() {
     this.runs = new Runs({
@@ -32,7 +33,7 @@ class Page {
       onEnd: (conversation, run) => this.#ended(conversation, run),
       save: (conversation) => this.#save(conversation),
     });
-    this.status = new ServerStatus();
+    this.status = new ServerStatus(() => this.settings.openAt('api-key'));
     this.chat = new ChatView({
       send: (text) => this.send(text),
       edit: (node, content) => this.edit(node, content),
@@ -67,7 +68,8 @@ class Page {
     this.#show(last ?? this.#fresh());
     setInterval(() => this.#tick(), 200);
     document.documentElement.dataset.ready = 'true';
-    this.composer.focus();
+    // Not on a phone, where the keyboard would cover the page.
+    if (matchMedia('(hover: hover)').matches) this.composer.focus();
     await this.#watchServer();
   }
 
@@ -250,13 +252,18 @@ class Page {
     this.chat.scrollToEnd(true);
   }
 
-  // Chunks may come faster than the screen changes.
+  // Chunks may come faster than the screen changes, and a long answer takes long to draw: three
+  // quarters of the time stay for everything else.
   #draw(conversation, run) {
-    if (conversation !== this.current || this.#frame) return;
-    this.#frame = requestAnimationFrame(() => {
-      this.#frame = 0;
-      if (this.runs.of(conversation) === run) this.chat.update(conversation, run);
-    });
+    if (conversation !== this.current || this.#drawing) return;
+    this.#drawing = true;
+    setTimeout(() => requestAnimationFrame(() => {
+      this.#drawing = false;
+      if (this.runs.of(conversation) !== run) return;
+      const started = performance.now();
+      this.chat.update(conversation, run);
+      this.#pause = Math.min(500, 3 * (performance.now() - started));
+    }), this.#pause);
   }
 
   #tick() {
@@ -294,6 +301,7 @@ class Page {
 
   #changeKey(key) {
     this.key = key;
+    this.model = null;  // asked for again, with the key
     remember('key', key || null);
     this.#checkServer();
   }

@@ -120,7 +120,7 @@ export class AssistantView {
     const spent = answer ? answer.reasoningSeconds(performance.now())
                          : this.node.stats?.reasoningSeconds;
     const text = answer?.reasoning ? `Thinking… ${seconds(spent)}`
-      : spent > 0 ? `Thought for ${seconds(spent)}` : 'Thoughts';
+      : spent >= 0 ? `Thought for ${seconds(spent)}` : 'Thoughts';
     if (this.summary.textContent !== text) this.summary.textContent = text;
   }
 
@@ -178,10 +178,12 @@ export class AssistantView {
       cancelled: 'This answer was stopped.',
       deadline: 'The time for this answer was up.',
       content_filter: 'The answer was cut off.',
+      '': 'The page was closed while this answer was written.',
     };
-    const note = this.element.classList.contains('streaming') ? null : notes[node.finish];
+    const streaming = this.element.classList.contains('streaming');
+    const note = streaming ? null : notes[node.finish];
     if (note) return [element('div', {class: 'note'}, element('span', {}, note), resume)];
-    const empty = node.finish && !node.content && !node.toolCalls?.length;
+    const empty = !streaming && !node.content && !node.toolCalls?.length;
     return empty ? [element('div', {class: 'note'}, 'The answer is empty.')] : [];
   }
 
