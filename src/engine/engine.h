@@ -16,6 +16,7 @@
 #include "base/cpu_info.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "engine/saved_sequence.h"
 #include "model/observer.h"
 #include "model/step.h"
 #include "ops/expert_input.h"
@@ -37,6 +38,9 @@ struct EngineOptions {
   int64_t max_context = 0;        // 0: the model's max_position_embeddings
   int64_t max_step_tokens = 512;  // over all sequences of a step
   int64_t rollback = 8;           // tokens a sequence can be cut back by
+  // Pages of cached tokens (PageUse) for all sequences and saved states. 0: as many as
+  // max_sequences sequences of max_context tokens take, so that they cannot run out without saves.
+  int64_t cache_pages = 0;
   // How inputs of routed experts are rounded. int8 is faster and an approximation of the model.
   ExpertInput expert_input = ExpertInput::fp8;
   // Most tokens a StepPart::upper may hold; 0: the window's size; absent: no lower and upper steps.
@@ -46,6 +50,12 @@ struct EngineOptions {
   WeightStoreOptions storage;
   // The experts to keep in memory (engine/expert_profile.h); empty: the cache decides.
   std::filesystem::path expert_profile;
+};
+
+// What sequences and saved states share.
+struct PageUse {
+  int64_t total = 0, free = 0;    // pages
+  int64_t tokens = 0, bytes = 0;  // of a page
 };
 
 enum class LogitsOf { none, last, all };
@@ -110,8 +120,20 @@ class Engine {
   // Forgets the tokens from `length` on. Errors: further back than `rollback` (0 always works).
   virtual Status truncate(int32_t sequence, int64_t length) = 0;
 
+  // A place to go on from, of a sequence with tokens. Whatever happens to the sequence, a restored
+  // one computes the same bits as the saved one would have. Errors: it is not open, or empty.
+  virtual Result<std::shared_ptr<const SavedSequence>> save(int32_t sequence);
+  // `sequence` is open and empty. Afterwards it is as the saved one was, `rollback` included.
+  // `saved` was made by this engine. Errors (nothing changes): as said; no page is free for the
+  // last one, which is copied.
+  virtual Status restore(int32_t sequence, const SavedSequence& saved);
+  virtual PageUse pages() const { return {}; }
+  // Pages that appending `tokens` takes: new ones, and a copy of the last one if it is shared.
+  virtual int64_t pages_for(int32_t /*sequence*/, int64_t /*tokens*/) const { return 0; }
+
   // Errors (nothing changes): unknown sequence, one named twice, no tokens, a token outside the
-  // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context. A lower or
+  // vocabulary, more tokens than max_step_tokens, a sequence longer than max_context, fewer free
+  // pages than pages_for() says in sum. A lower or
   // upper step without shortcut_tail, or with the logits of all tokens; a whole step while the
   // upper layers are behind; an upper step of tokens they have seen or cannot resume.
   // A disk that fails (options().storage) is an error too, naming file and offset. Then each

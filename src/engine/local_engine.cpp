@@ -90,6 +90,23 @@ class LocalEngine final : public Engine {
     return sequences_.truncate(sequence, length);
   }
 
+  Result<std::shared_ptr<const SavedSequence>> save(int32_t sequence) override {
+    return sequences_.save(sequence);
+  }
+  Status restore(int32_t sequence, const SavedSequence& saved) override {
+    return sequences_.restore(sequence, saved);
+  }
+  PageUse pages() const override {
+    const Caches& caches = parts_.caches;
+    return {.total = caches.pages(),
+            .free = sequences_.free_pages(),
+            .tokens = caches.page_tokens(),
+            .bytes = page_bytes(caches)};
+  }
+  int64_t pages_for(int32_t sequence, int64_t tokens) const override {
+    return sequences_.pages_for(sequence, tokens);
+  }
+
   Result<StepResult> step(const StepRequest& request) override {
     CACHALOT_OK(check_request(request, sequences_, parts_.options, config()));
     batch_.fill(request, sequences_);
@@ -184,6 +201,10 @@ Status check_options(EngineOptions& options, const ModelConfig& config) {
   if (options.max_step_tokens < 1) {
     return fail("steps of {} tokens: at least 1", options.max_step_tokens);
   }
+  if (options.cache_pages < 0) {
+    return fail("{} cache pages: at least 1, or 0 for what all sequences may take",
+                options.cache_pages);
+  }
   if (options.rollback < 0) return fail("a rollback of {} tokens: at least 0", options.rollback);
   options.rollback = std::max(options.rollback, config.dspark_block_size);
   if (options.shortcut_tail) {
@@ -215,7 +236,8 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
               .caches = Caches(config, {.slots = options.max_sequences,
                                         .max_context = options.max_context,
                                         .rollback = options.rollback,
-                                        .shortcut_tail = options.shortcut_tail.value_or(0)}),
+                                        .shortcut_tail = options.shortcut_tail.value_or(0),
+                                        .pages = options.cache_pages}),
               .store = nullptr};
   parts.constants.expert_input = options.expert_input;
   // An upper step has at most one row of logits per sequence.

@@ -7,15 +7,13 @@
 namespace cachalot {
 
 Sequences::Sequences(const Caches& caches)
-    : page_tokens_(caches.page_tokens()),
+    : caches_(caches),
+      page_tokens_(caches.page_tokens()),
       pages_per_slot_(caches.pages_per_slot()),
       rollback_(caches.options().rollback),
+      pool_(std::make_shared<PagePool>(caches.pages())),
       sequences_(static_cast<size_t>(caches.options().slots)),
-      table_(static_cast<size_t>(caches.options().slots * caches.pages_per_slot()), -1) {
-  for (int64_t page = caches.pages(); page-- > 0;) {
-    free_pages_.push_back(static_cast<int32_t>(page));
-  }
-}
+      table_(static_cast<size_t>(caches.options().slots * caches.pages_per_slot()), -1) {}
 
 Result<int32_t> Sequences::open() {
   for (size_t slot = 0; slot < sequences_.size(); ++slot) {
@@ -30,60 +28,116 @@ bool Sequences::is_open(int32_t sequence) const {
   return sequence >= 0 && static_cast<size_t>(sequence) < sequences_.size() && at(sequence).open;
 }
 
-void Sequences::release_pages(int32_t sequence) {
-  int32_t* row = table_.data() + sequence * pages_per_slot_;
-  free_pages_.insert(free_pages_.end(), row, row + at(sequence).pages);
-  std::fill(row, row + at(sequence).pages, -1);
-  at(sequence).pages = 0;
+// Lets go of the pages behind the first `count`.
+void Sequences::keep_pages(int32_t sequence, int64_t count) {
+  const auto dropped = table_row(sequence)
+                           .first(static_cast<size_t>(at(sequence).pages))
+                           .subspan(static_cast<size_t>(count));
+  pool_->release(dropped);
+  std::ranges::fill(dropped, -1);
+  at(sequence).pages = count;
 }
 
 void Sequences::close(int32_t sequence) {
   CACHALOT_CHECK(is_open(sequence), "sequence {}", sequence);
-  release_pages(sequence);
+  keep_pages(sequence, 0);
   at(sequence) = {};
+}
+
+// Whether the next token falls into a page that others use, too: one that was full when a state was
+// saved or restored, and was cut into afterwards.
+bool Sequences::last_page_is_shared(int32_t sequence) const {
+  return at(sequence).progress.length % page_tokens_ != 0 && pool_->shared(pages(sequence).back());
+}
+
+int64_t Sequences::pages_for(int32_t sequence, int64_t tokens) const {
+  if (!is_open(sequence) || tokens <= 0) return 0;
+  const int64_t added = pages_of(length(sequence) + tokens) - at(sequence).pages;
+  return added + (last_page_is_shared(sequence) ? 1 : 0);
 }
 
 void Sequences::extend(int32_t sequence, int64_t tokens, StepPart part) {
   Sequence& state = at(sequence);
-  state.length += tokens;
-  state.written = std::max(state.written, state.length);
-  if (part == StepPart::whole) state.upper_length = state.length;
-  const int64_t needed = (state.length + page_tokens_ - 1) / page_tokens_;
-  CACHALOT_CHECK(needed <= pages_per_slot_, "sequence {} of {} tokens", sequence, state.length);
+  SequenceProgress& progress = state.progress;
+  const std::span<int32_t> row = table_row(sequence);
+  if (last_page_is_shared(sequence)) {
+    int32_t& last = row[static_cast<size_t>(state.pages - 1)];
+    const int32_t own = pool_->take();
+    copy_page(caches_, last, own, progress.length % page_tokens_);
+    pool_->release({&last, 1});
+    last = own;
+  }
+  progress.length += tokens;
+  progress.written = std::max(progress.written, progress.length);
+  if (part == StepPart::whole) progress.upper_length = progress.length;
+  const int64_t needed = pages_of(progress.length);
+  CACHALOT_CHECK(needed <= pages_per_slot_, "sequence {} of {} tokens", sequence, progress.length);
   for (; state.pages < needed; ++state.pages) {
-    table_[static_cast<size_t>(sequence * pages_per_slot_ + state.pages)] = free_pages_.back();
-    free_pages_.pop_back();
+    row[static_cast<size_t>(state.pages)] = pool_->take();
   }
 }
 
 void Sequences::catch_up(int32_t sequence, int64_t tokens) {
-  Sequence& state = at(sequence);
-  const int64_t first = state.length - tokens;
-  if (first > state.upper_length) state.window_start = first;
-  state.upper_length = state.length;
+  SequenceProgress& progress = at(sequence).progress;
+  const int64_t first = progress.length - tokens;
+  if (first > progress.upper_length) progress.window_start = first;
+  progress.upper_length = progress.length;
 }
 
 Status Sequences::truncate(int32_t sequence, int64_t length) {
   if (!is_open(sequence)) return fail("sequence {} is not open", sequence);
-  Sequence& state = at(sequence);
-  if (length < 0 || length > state.length) {
-    return fail("sequence {} holds {} tokens, cannot be cut to {}", sequence, state.length, length);
+  SequenceProgress& progress = at(sequence).progress;
+  if (length < 0 || length > progress.length) {
+    return fail("sequence {} holds {} tokens, cannot be cut to {}", sequence, progress.length,
+                length);
   }
   if (length == 0) {
-    release_pages(sequence);
-    state = {.open = true};
+    keep_pages(sequence, 0);
+    progress = {};
     return {};
   }
-  const int64_t least = std::max<int64_t>(0, state.written - rollback_);
+  const int64_t least = std::max<int64_t>(0, progress.written - rollback_);
   if (length < least) {
     return fail(
         "sequence {} can be cut back to {} tokens at least (to 0 to start over), {} asked; allow a "
         "longer rollback",
         sequence, least, length);
   }
-  state.length = length;
-  state.upper_length = std::min(state.upper_length, length);
-  state.window_start = std::min(state.window_start, length);
+  progress.length = length;
+  progress.upper_length = std::min(progress.upper_length, length);
+  progress.window_start = std::min(progress.window_start, length);
+  keep_pages(sequence, pages_of(length));
+  return {};
+}
+
+Result<std::shared_ptr<const SavedSequence>> Sequences::save(int32_t sequence) const {
+  if (!is_open(sequence)) return fail("sequence {} is not open", sequence);
+  const SequenceProgress& progress = at(sequence).progress;
+  if (progress.length == 0) return fail("sequence {} holds no tokens to save", sequence);
+  const std::span<const int32_t> held = pages(sequence);
+  const auto full = static_cast<size_t>(progress.length / page_tokens_);
+  return std::make_shared<const SavedSequence>(
+      progress, copy_out(caches_, progress, sequence, held.back()), pool_, held.first(full));
+}
+
+Status Sequences::restore(int32_t sequence, const SavedSequence& saved) {
+  if (!is_open(sequence)) return fail("sequence {} is not open", sequence);
+  if (length(sequence) != 0) {
+    return fail("sequence {} holds {} tokens, only an empty one can be restored to a saved state",
+                sequence, length(sequence));
+  }
+  const int64_t full = std::ssize(saved.pages()), needed = pages_of(saved.length());
+  CACHALOT_CHECK(full == saved.length() / page_tokens_, "a state of another engine");
+  if (needed > full && pool_->free() == 0) {
+    return fail("no page is free to restore {} tokens to sequence {}: all {} are in use",
+                saved.length(), sequence, pool_->total());
+  }
+  pool_->share(saved.pages());
+  const std::span<int32_t> row = table_row(sequence);
+  std::ranges::copy(saved.pages(), row.begin());
+  if (needed > full) row[static_cast<size_t>(full)] = pool_->take();
+  at(sequence) = {.open = true, .progress = saved.progress(), .pages = needed};
+  copy_in(caches_, saved.progress(), sequence, pages(sequence).back(), saved.copied());
   return {};
 }
 

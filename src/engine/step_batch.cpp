@@ -83,7 +83,7 @@ Status check_request(const StepRequest& request, const Sequences& sequences,
   if (request.sequences.empty()) return fail("a step needs at least one sequence");
   if (request.draft_taps && !config.has_drafts()) return fail("this model has no draft head");
   CACHALOT_OK(check_part(request, options, config));
-  int64_t total = 0;
+  int64_t total = 0, pages = 0;
   for (size_t i = 0; i < request.sequences.size(); ++i) {
     const SequenceStep& step = request.sequences[i];
     if (!sequences.is_open(step.sequence)) return fail("sequence {} is not open", step.sequence);
@@ -102,12 +102,20 @@ Status check_request(const StepRequest& request, const Sequences& sequences,
                   options.max_context);
     }
     CACHALOT_OK(check_tokens(step, request, config));
+    pages += sequences.pages_for(step.sequence, added);
     total += static_cast<int64_t>(step.tokens.size());
   }
   const int64_t most = request.part == StepPart::upper
                            ? std::max(*options.shortcut_tail, options.max_step_tokens)
                            : options.max_step_tokens;
   if (total > most) return fail("a step of {} tokens, at most {} fit", total, most);
+  if (pages > sequences.free_pages()) {
+    return fail(
+        "the step needs {} more pages of the cache, {} are free: close sequences, drop saved "
+        "states "
+        "or give the engine more pages",
+        pages, sequences.free_pages());
+  }
   return {};
 }
 

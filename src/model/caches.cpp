@@ -42,7 +42,7 @@ View<T> Caches::reserve(Shape shape) {
 Caches::Caches(const ModelConfig& config, const CacheOptions& options, bool planned)
     : options_(options), planned_(planned), page_tokens_(page_tokens_for(config)) {
   pages_per_slot_ = (options.max_context + page_tokens_ - 1) / page_tokens_;
-  pages_ = pages_per_slot_ * options.slots;
+  pages_ = options.pages > 0 ? options.pages : pages_per_slot_ * options.slots;
   for (int64_t layer = 0; layer < config.n_layers + config.n_mtp_layers; ++layer) {
     windows_.push_back(reserve<uint8_t>(
         {options.slots, config.window_size + options.rollback, window_row_bytes(config.head_dim)}));

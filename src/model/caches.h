@@ -20,10 +20,17 @@ struct CacheOptions {
   int64_t max_context = 4096;  // positions per sequence
   int64_t rollback = 8;        // positions that may be taken back
   int64_t shortcut_tail = 0;   // positions an upper step may resume, 0: no prefill shortcut
+  int64_t pages = 0;           // of all sequences and saved states, 0: every slot's whole context
 };
 
 class Caches {
  public:
+  struct Source {
+    View<uint8_t> latents;     // [pages, page_tokens / ratio, latent_row_bytes]
+    View<uint8_t> index_keys;  // [pages, page_tokens / ratio, index_key_row_bytes]
+    View<float> open_rows;     // [slots, ratio - 1 + rollback, 2, head_dim]; absent at ratio 1
+  };
+
   // Memory is reserved, not touched: it becomes resident as positions are written.
   Caches(const ModelConfig& config, const CacheOptions& options)
       : Caches(config, options, /*planned=*/false) {}
@@ -39,6 +46,8 @@ class Caches {
   int64_t bytes() const { return bytes_; }
 
   View<uint8_t> window(int64_t layer) const { return windows_[static_cast<size_t>(layer)]; }
+  const std::vector<View<uint8_t>>& windows() const { return windows_; }
+  const std::map<int64_t, Source>& sources() const { return sources_; }
   // By KV source layer.
   View<uint8_t> latents(int64_t source) const { return sources_.at(source).latents; }
   View<uint8_t> index_keys(int64_t source) const { return sources_.at(source).index_keys; }
@@ -49,11 +58,6 @@ class Caches {
   View<float> kept_mixes() const { return kept_mixes_; }
 
  private:
-  struct Source {
-    View<uint8_t> latents;     // [pages, page_tokens / ratio, latent_row_bytes]
-    View<uint8_t> index_keys;  // [pages, page_tokens / ratio, index_key_row_bytes]
-    View<float> open_rows;     // [slots, ratio - 1 + rollback, 2, head_dim]; absent at ratio 1
-  };
   struct Free {
     void operator()(void* memory) const;
   };
