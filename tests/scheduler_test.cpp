@@ -78,26 +78,26 @@ class SchedulerTest : public testing::Test {
     options.max_step_tokens = step_tokens;
     return test::open_engine(test::nano_path(), options);
   }
-  // As `run` answers it.
+  // As `run` answers it, from an empty cache.
   static std::vector<int32_t> alone(const GenerationRequest& request) {
-    const auto engine = open(1);
+    static const std::unique_ptr<Engine> engine = open(1);
     auto generator = Generator::open(*engine);
     return generator->generate(request.prompt, request.parameters)->ids;
   }
 };
 
 TEST_F(SchedulerTest, AnswersUnderLoadAsAlone) {
+  constexpr int kRequests = 14;
+  const auto request = [](int i) { return request_of(i, 5 + (i * 37) % 150, 8 + i % 5 * 6); };
+  std::vector<std::vector<int32_t>> expected;
+  for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
   for (const DraftMode drafts : {DraftMode::off, DraftMode::fixed}) {
-    const auto engine = open(8);
+    const auto engine = open(6);
     Scheduler scheduler(*engine, {.drafts = {.mode = drafts, .depth = 3}});
     std::vector<Pending> pending;
-    for (int i = 0; i < 24; ++i) {
-      pending.push_back(submit(scheduler, request_of(i, 5 + (i * 37) % 150, 8 + i % 5 * 6)));
-    }
-    for (int i = 0; i < 24; ++i) {
-      EXPECT_EQ(pending[static_cast<size_t>(i)].wait().ids,
-                alone(request_of(i, 5 + (i * 37) % 150, 8 + i % 5 * 6)))
-          << "request " << i;
+    for (int i = 0; i < kRequests; ++i) pending.push_back(submit(scheduler, request(i)));
+    for (size_t i = 0; i < kRequests; ++i) {
+      EXPECT_EQ(pending[i].wait().ids, expected[i]) << "request " << i;
     }
     const SchedulerState state = scheduler.state();
     EXPECT_TRUE(state.running.empty());

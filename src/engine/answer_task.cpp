@@ -108,7 +108,6 @@ const GenerationOutcome& AnswerTask::finish() {
   outcome_.completion_tokens = generated_tokens();
   if (!started_) outcome_.queue_seconds = seconds(arrived_, SchedulerClock::now());
   if (generated_tokens() > 0) outcome_.decode_seconds = seconds(first_token_, last_token_);
-  if (listener_.on_finish) listener_.on_finish(outcome_);
   return outcome_;
 }
 

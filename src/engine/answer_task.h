@@ -62,8 +62,12 @@ class AnswerTask {
   bool is_called_off(SchedulerClock::time_point now);
   void fail(std::string error);
   bool ended() const { return ended_; }
-  // Tells the listener; the last call.
+  // What came of it, complete.
   const GenerationOutcome& finish();
+  // The last call: the listener may let go of everything.
+  void tell_listener() const {
+    if (listener_.on_finish) listener_.on_finish(outcome_);
+  }
 
   const GenerationOutcome& outcome() const { return outcome_; }
   double seconds_to_first_token() const { return seconds(arrived_, first_token_); }

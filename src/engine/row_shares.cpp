@@ -16,11 +16,6 @@ std::vector<int64_t> share_rows(std::span<const int64_t> wanted, int64_t budget)
     left -= shares[i];
     --sharing;
   }
-  for (size_t i = 0; i < wanted.size() && left > 0; ++i) {
-    const int64_t more = std::min(wanted[i] - shares[i], left);
-    shares[i] += more;
-    left -= more;
-  }
   return shares;
 }
 

@@ -15,8 +15,8 @@ TEST(RowShares, GiveWhatShortPromptsLeaveToTheOthers) {
   EXPECT_EQ(share_rows(Rows{1000, 3, 1000}, 63), (Rows{30, 3, 30}));
 }
 
-TEST(RowShares, GiveARemainderToTheFirst) {
-  EXPECT_EQ(share_rows(Rows{9, 9, 9}, 8), (Rows{2, 2, 4}));
+TEST(RowShares, GiveARemainderToTheLongest) {
+  EXPECT_EQ(share_rows(Rows{9, 10, 9}, 8), (Rows{2, 3, 3}));
 }
 
 TEST(RowShares, NeverExceedWhatIsWantedOrThere) {

@@ -195,7 +195,9 @@ void Scheduler::end(std::unique_ptr<AnswerTask> task) {
   counted_.request_generated.add(static_cast<double>(outcome.completion_tokens));
   counted_.longest_sequence =
       std::max<int64_t>(counted_.longest_sequence, std::ssize(task->tokens()));
+  // Whoever hears of the end finds it counted and the slot free.
   publish();
+  task->tell_listener();
   const std::lock_guard lock(mutex_);
   --unfinished_;
   all_done_.notify_all();
