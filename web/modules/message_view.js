@@ -189,7 +189,7 @@ export class AssistantView {
 
   #updateTools(conversation, {last, busy}) {
     const copy = iconButton('copy', 'Copy the answer', () => copyText(this.node.content, copy),
-                            {disabled: !this.node.content});
+                            {hidden: !this.node.content});
     const again = iconButton('refresh', 'Ask again', () => this.actions.regenerate(this.node),
                              {disabled: busy});
     this.tools.replaceChildren(
