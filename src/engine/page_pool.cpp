@@ -39,9 +39,9 @@ void PagePool::release(std::span<const int32_t> pages) {
   }
 }
 
-bool PagePool::shared(int32_t page) const {
+int64_t PagePool::users(int32_t page) const {
   const std::lock_guard lock(mutex_);
-  return users_[static_cast<size_t>(page)] > 1;
+  return users_[static_cast<size_t>(page)];
 }
 
 }  // namespace cachalot

@@ -25,7 +25,8 @@ class PagePool {
   // One user more, one less; the page is free again after its last.
   void share(std::span<const int32_t> pages);
   void release(std::span<const int32_t> pages);
-  bool shared(int32_t page) const;
+  int64_t users(int32_t page) const;
+  bool shared(int32_t page) const { return users(page) > 1; }
 
  private:
   mutable std::mutex mutex_;
@@ -45,6 +46,8 @@ class SharedPages {
   SharedPages& operator=(const SharedPages&) = delete;
 
   std::span<const int32_t> pages() const { return pages_; }
+  // Of one page, this one included.
+  int64_t users_of(int32_t page) const { return pool_->users(page); }
 
  private:
   std::shared_ptr<PagePool> pool_;

@@ -41,6 +41,8 @@ class SavedSequence {
   int64_t bytes() const { return std::ssize(copied_); }
   std::span<const std::byte> copied() const { return copied_; }
   std::span<const int32_t> pages() const { return pages_.pages(); }  // the full ones, in order
+  // Sequences and states that use one of them, this one included.
+  int64_t users_of(int32_t page) const { return pages_.users_of(page); }
 
  private:
   SequenceProgress progress_;

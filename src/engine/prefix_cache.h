@@ -1,0 +1,116 @@
+// What sequences have computed, kept for the next one that begins alike (docs/prefix_cache.md).
+//
+// A tree of saved states (engine/saved_sequence.h) by the keys of their tokens. States share pages,
+// so a conversation costs its tokens once and each of its states little more than its windows.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/radix_tree.h"
+
+namespace cachalot {
+
+struct PrefixCacheOptions {
+  int64_t bytes = 0;  // most bytes of copies and pages in memory; 0: nothing is kept
+};
+
+// How a sequence came to be. A state serves whoever wants no more than it has.
+struct PrefixKind {
+  bool exact = true;    // no part of it was prefilled by the shortcut
+  bool drafts = false;  // every step fed the draft head's windows
+
+  bool serves(const PrefixKind& wanted) const {
+    return (exact || !wanted.exact) && (drafts || !wanted.drafts);
+  }
+  bool operator==(const PrefixKind&) const = default;
+};
+
+struct PrefixCacheStatistics {
+  int64_t entries = 0, bytes = 0, pages = 0;  // in memory; bytes of copies and pages
+  int64_t hits = 0, misses = 0;
+  int64_t tokens_saved = 0;  // not computed thanks to hits
+  int64_t evictions = 0;     // from memory
+};
+
+// For one thread. A key holds an element per token: its id, or for a token of a picture a negative
+// hash of the picture's digest and the token's offset in it.
+class PrefixCache {
+ public:
+  using Kind = PrefixKind;
+
+  // `engine` outlives the cache.
+  PrefixCache(Engine& engine, const PrefixCacheOptions& options);
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // Restores into `sequence`, open and empty, the longest saved beginning of key[0, size - 1), and
+  // returns its length; 0: there is none. (The last token is left: its logits are needed.) A state
+  // that is longer serves, too, if it can be cut back to what it has in common with the key.
+  // Errors: see Engine::restore.
+  Result<int64_t> resume(int32_t sequence, std::span<const int64_t> key, Kind wanted);
+
+  // Saves what the sequence holds now, key.size() tokens. Nothing happens if a state at least as
+  // good is there, or while the upper layers are behind.
+  void keep(int32_t sequence, std::span<const int64_t> key, Kind made);
+
+  // What resume() would return.
+  int64_t longest(std::span<const int64_t> key, Kind wanted) const;
+
+  // Drops the states that were not used for the longest time until the engine has `pages` free
+  // ones. False, and nothing is dropped, if that is not enough.
+  bool release_pages(int64_t pages);
+
+  PrefixCacheStatistics statistics() const;
+
+ private:
+  struct Entry;
+  struct Slot {
+    std::vector<std::unique_ptr<Entry>> entries;  // none serves all that another one does
+    Slot();
+    ~Slot();
+    bool empty() const { return entries.empty(); }
+  };
+  using Tree = RadixTree<Slot>;
+  struct Entry {
+    Kind kind;
+    int64_t length = 0;
+    int64_t least = 0;  // it can be cut back to so many tokens
+    std::shared_ptr<const SavedSequence> saved;
+    Tree::Node* node = nullptr;
+    std::list<Entry*>::iterator place;  // in recent_
+  };
+  struct Found {
+    Entry* entry = nullptr;
+    int64_t length = 0;
+  };
+
+  Found find(std::span<const int64_t> key, Kind wanted) const;
+  Entry* find_below(const Tree::Node& node, const Tree::Node* done, int64_t length,
+                    Kind wanted) const;
+  void hold(Entry& entry, std::shared_ptr<const SavedSequence> saved);
+  void let_go(Entry& entry);
+  void drop(Entry& entry);
+  int64_t held_bytes() const;
+  int64_t reclaimable_pages() const;
+
+  Engine& engine_;
+  PrefixCacheOptions options_;
+  int64_t rollback_;
+  Tree tree_;
+  std::list<Entry*> recent_;                         // those in memory, last used first
+  std::unordered_map<int32_t, int64_t> page_users_;  // entries by page
+  int64_t copied_bytes_ = 0;
+  PrefixCacheStatistics counts_;
+};
+
+}  // namespace cachalot
