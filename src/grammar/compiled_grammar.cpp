@@ -11,7 +11,7 @@ CompiledGrammar::CompiledGrammar(Grammar grammar, Starts starts, const Tokenizer
       tokenizer_(tokenizer),
       trie_(std::move(trie)),
       vocab_size_(vocab_size),
-      space_(private_space()) {}
+      space_(new_space()) {}
 
 int32_t CompiledGrammar::start_rule(AnswerStart start) const {
   if (start == AnswerStart::kReasoning) return starts_.reasoning;
@@ -27,11 +27,11 @@ std::shared_ptr<CompiledGrammar::SharedSpace> CompiledGrammar::space() const {
 std::shared_ptr<CompiledGrammar::SharedSpace> CompiledGrammar::space_after(
     const std::shared_ptr<SharedSpace>& old) const {
   const std::lock_guard lock(mutex_);
-  if (space_ == old) space_ = private_space();
+  if (space_ == old) space_ = new_space();
   return space_;
 }
 
-std::shared_ptr<CompiledGrammar::SharedSpace> CompiledGrammar::private_space() const {
+std::shared_ptr<CompiledGrammar::SharedSpace> CompiledGrammar::new_space() const {
   return std::make_shared<SharedSpace>(grammar_, *trie_, vocab_size_);
 }
 

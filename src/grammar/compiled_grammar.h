@@ -41,10 +41,10 @@ class CompiledGrammar {
   std::shared_ptr<SharedSpace> space() const;
   // A new space instead of `old`, if that is still in use.
   std::shared_ptr<SharedSpace> space_after(const std::shared_ptr<SharedSpace>& old) const;
-  // One that nobody else sees.
-  std::shared_ptr<SharedSpace> private_space() const;
 
  private:
+  std::shared_ptr<SharedSpace> new_space() const;
+
   Grammar grammar_;
   Starts starts_;
   const Tokenizer& tokenizer_;

@@ -27,21 +27,16 @@ class GrammarMask final : public TokenMask {
   std::span<const uint64_t> allowed(std::span<const int32_t> drafts) override {
     if (state_ == StateSpace::kDead) return {};
     keep_up();
-    std::unique_lock lock(space_->mutex);
-    int32_t state = state_;
-    for (const int32_t draft : drafts) {
-      if (is_end(draft)) return {};
-      state = after(space_->states, state, draft);
-      if (state == StateSpace::kDead) return {};
-    }
-    bool accepts = space_->states.accepts(state);
-    if (!space_->states.mask(state, false, words_)) {
-      // Not even one state's tokens fit beside the rest: its own space, for this once.
-      const StateSpace::Configuration configuration = space_->states.configuration(state);
-      lock.unlock();
-      const auto own = grammar_->private_space();
-      own->states.mask(own->states.state_of(configuration), true, words_);
-      move_to(grammar_->space_after(space_));
+    bool accepts = false;
+    {
+      const std::lock_guard lock(space_->mutex);
+      int32_t state = state_;
+      for (const int32_t draft : drafts) {
+        state = is_end(draft) ? StateSpace::kDead : after(space_->states, state, draft);
+        if (state == StateSpace::kDead) return {};
+      }
+      accepts = space_->states.accepts(state);
+      space_->states.mask(state, words_);
     }
     for (const int32_t token : end_tokens_) {
       if (token < 0 || token >= grammar_->vocab_size()) continue;

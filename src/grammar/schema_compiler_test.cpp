@@ -118,7 +118,8 @@ TEST(SchemaCompiler, NamesThePlaceItRefuses) {
       {R"({"$ref":"http://example.com/s"})", "#/$ref"},
       {R"({"$ref":"#"})", "refers to itself"},
       {R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})", "refers to itself"},
-      {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})", "refers to itself"},
+      {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
+       "refers to itself"},
       {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "#/oneOf"},
       {R"({"oneOf":[{"type":"string"},{"const":"a"}]})", "#/oneOf"},
       {R"({"type":"integer","minimum":5,"maximum":4})", "nothing can satisfy it"},
@@ -128,18 +129,20 @@ TEST(SchemaCompiler, NamesThePlaceItRefuses) {
       {R"(7)", "#: expected a schema"},
       {R"({"required":"a"})", "#/required"},
       {R"({"properties":{"a":7}})", "#/properties"},
-      {R"({"type":"object","properties":{},"required":["a"],"additionalProperties":false})", "'a' is required"},
+      {R"({"type":"object","properties":{},"required":["a"],"additionalProperties":false})",
+       "'a' is required"},
       {R"({"type":"string","minLength":5,"maxLength":2})", "minLength"},
       {R"({"type":"string","minLength":-1})", "#/minLength"},
       {R"({"type":"array","minItems":3,"maxItems":2})", "at least 3"},
       {R"({"type":"array","minItems":100000000})", "minItems"},
       {R"({"type":"string","minLength":100000000})", "states"},
       {R"({"type":"number","multipleOf":0.3})", "#/multipleOf"},
-      {R"({"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"},"minItems":1}},"$ref":"#/$defs/a"})", "nothing can satisfy it"},
-};
-for (const auto& [schema, message] : cases)
-  EXPECT_NE(error_of(json_schema(schema)).find(message), std::string::npos)
-      << schema << ": " << error_of(json_schema(schema));
+      {R"({"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"},"minItems":1}},"$ref":"#/$defs/a"})",
+       "nothing can satisfy it"},
+  };
+  for (const auto& [schema, message] : cases)
+    EXPECT_NE(error_of(json_schema(schema)).find(message), std::string::npos)
+        << schema << ": " << error_of(json_schema(schema));
 }
 
 TEST(SchemaCompiler, IgnoresWhatOnlyDescribes) {

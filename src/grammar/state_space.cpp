@@ -1,12 +1,10 @@
 #include "grammar/state_space.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cachalot {
 namespace {
-
-// Memory of a space before a walk over the vocabulary gives up.
-constexpr size_t kMostBytes = size_t{48} << 20;
 
 uint64_t pair_of(int32_t a, int32_t b) {
   return static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
@@ -125,35 +123,28 @@ int32_t StateSpace::after_control_token(int32_t state, int32_t token) {
 }
 
 // The tokens spelled with bytes, by a walk over the tree that skips what hangs below a dead end.
-bool StateSpace::collect(int32_t state, bool enough, std::vector<int32_t>& tokens) {
+// What comes out depends on the state alone, not on what is known already.
+std::vector<int32_t> StateSpace::collect(int32_t state) {
   const std::span<const TokenTrie::Node> nodes = trie_.nodes();
-  const auto classes = static_cast<size_t>(grammar_.byte_classes());
-  std::vector<int32_t> path(static_cast<size_t>(trie_.longest()) + 1);
+  std::vector<int32_t> tokens, path(static_cast<size_t>(trie_.longest()) + 1);
   path[0] = state;
+  ++walks_;
+  int32_t met = 0;
   for (size_t i = 0; i + 1 < nodes.size();) {
     const TokenTrie::Node node = nodes[i];
-    const int32_t before = path[node.depth - 1];
-    const int32_t byte_class = grammar_.byte_class(node.byte);
-    int32_t after = next_[static_cast<size_t>(before) * classes + byte_class];
-    if (after == kUnknown) {
-      if (bytes_ < kMostBytes || (enough && node.depth == 1)) {
-        after = step(before, byte_class);
-      } else if (enough) {
-        after = kDead;
-      } else {
-        return false;
-      }
-    }
+    const bool too_far = met > kMostStatesOfAMask && node.depth > 1;
+    const int32_t after = too_far ? kDead : after_byte(path[node.depth - 1], node.byte);
     if (after == kDead) {
       i = static_cast<size_t>(node.behind);
       continue;
     }
+    met += std::exchange(states_[after].walk, walks_) != walks_;
     path[node.depth] = after;
     for (int32_t t = node.first_token; t < nodes[i + 1].first_token; ++t)
       tokens.push_back(trie_.tokens()[t]);
     ++i;
   }
-  return true;
+  return tokens;
 }
 
 void StateSpace::keep_mask(int32_t state, std::vector<int32_t> tokens) {
@@ -173,10 +164,9 @@ void StateSpace::keep_mask(int32_t state, std::vector<int32_t> tokens) {
   masks_.push_back(std::move(mask));
 }
 
-bool StateSpace::mask(int32_t state, bool enough, std::span<uint64_t> words) {
+void StateSpace::mask(int32_t state, std::span<uint64_t> words) {
   if (states_[state].mask < 0) {
-    std::vector<int32_t> tokens;
-    if (!collect(state, enough, tokens)) return false;
+    std::vector<int32_t> tokens = collect(state);
     for (const Item& item : states_[state].items)
       for (const Grammar::Edge& edge : grammar_.edges(item.node))
         if (edge.kind == Grammar::Edge::kTokens)
@@ -186,11 +176,10 @@ bool StateSpace::mask(int32_t state, bool enough, std::span<uint64_t> words) {
   const Mask& mask = masks_[states_[state].mask];
   if (!mask.sparse) {
     std::ranges::copy(mask.words, words.begin());
-    return true;
+    return;
   }
   std::ranges::fill(words, 0);
   for (const int32_t token : mask.tokens) words[token / 64] |= uint64_t{1} << token % 64;
-  return true;
 }
 
 StateSpace::Configuration StateSpace::configuration(int32_t state) const {

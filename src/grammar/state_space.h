@@ -24,6 +24,7 @@ class StateSpace {
  public:
   static constexpr int32_t kDead = -1;
   static constexpr size_t kMostPlaces = 4000;
+  static constexpr int32_t kMostStatesOfAMask = 20000;
 
   // A place by itself: its node, then the nodes its calls return to, the innermost first.
   using Place = std::vector<int32_t>;
@@ -41,10 +42,11 @@ class StateSpace {
   int32_t after_control_token(int32_t state, int32_t token);
   bool accepts(int32_t state) const { return states_[state].accepts; }
 
-  // The tokens that may follow but end tokens, one bit each, into `words`. `enough`: in a space
-  // that holds nothing but the state. Returns false if memory ran out, which asks for such a space;
-  // there, tokens of several bytes are left out instead.
-  bool mask(int32_t state, bool enough, std::span<uint64_t> words);
+  // The tokens that may follow but end tokens, one bit each, into `words`. If they lead through
+  // more than kMostStatesOfAMask states, tokens of several bytes that come late in the order of
+  // their bytes are left out: only hostile grammars get there, and nothing becomes impossible to
+  // write.
+  void mask(int32_t state, std::span<uint64_t> words);
 
   Configuration configuration(int32_t state) const;
   int32_t state_of(const Configuration& configuration);
@@ -65,6 +67,7 @@ class StateSpace {
     std::vector<Item> items;
     bool accepts = false;
     int32_t mask = -1;
+    int32_t walk = 0;  // the last one that came through
   };
   struct Mask {
     std::vector<uint64_t> words;  // or, if they are few,
@@ -83,6 +86,7 @@ class StateSpace {
   std::unordered_map<uint64_t, int32_t> after_tokens_;
   std::vector<Mask> masks_;
   size_t bytes_ = 0;
+  int32_t walks_ = 0;
   std::unordered_set<uint64_t> seen_;  // of state_from()
 
   bool fits(int32_t node, int32_t frame) const;
@@ -90,7 +94,7 @@ class StateSpace {
   int32_t state_from(std::vector<Item> open);
   int32_t number_of(State state);
   int32_t step(int32_t state, int32_t byte_class);
-  bool collect(int32_t state, bool enough, std::vector<int32_t>& tokens);
+  std::vector<int32_t> collect(int32_t state);
   void keep_mask(int32_t state, std::vector<int32_t> tokens);
 };
 

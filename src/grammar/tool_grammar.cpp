@@ -60,127 +60,132 @@ Result<ToolGrammar::Block> ToolGrammar::add(const std::vector<Tool>& tools, bool
   return block;
 }
 
-int32_t ToolGrammar::invoke_start(int32_t rule, const Tool& tool) {
-  return tag(builder_.start(rule), "<", fmt::format(" invoke name=\"{}\">\n", tool.qualified_name));
-}
-
 Result<int32_t> ToolGrammar::invoke(const Tool& tool) {
   const std::string title = fmt::format("tool '{}'", tool.qualified_name.substr(0, 100));
   if (!can_be_written(tool.qualified_name))
     return fail("{}: a name with a quote, a backslash or a control character cannot be called",
                 title);
-  const bool strict = is_strict(tool);
-  auto rule = typed_invoke(tool, strict);
-  if (rule) return rule;
-  if (strict) return fail(rule.error().in(title));
-  const int32_t loose = builder_.add_rule(title);
-  builder_.set_final(tag(any_parameters(invoke_start(loose, tool)), "\n</", " invoke>"));
-  return loose;
-}
-
-// Parameters of any name and value, joined by line breaks.
-int32_t ToolGrammar::any_parameters(int32_t from) {
-  const int32_t parameter = builder_.add_rule("a parameter"), start = builder_.start(parameter);
-  CodePoints letters = CodePoints::of("_-.");
-  for (const auto& [first, last] : {std::pair{'a', 'z'}, {'A', 'Z'}, {'0', '9'}})
-    letters.add(static_cast<char32_t>(first), static_cast<char32_t>(last));
-  int32_t at = tag(start, "<", " parameter name=\"");
-  const int32_t key_end = builder_.add_node();
-  for (int i = 0; i < 64; ++i) {
-    const int32_t next = builder_.add_node();
-    rules_.texts().add(at, letters, Spelling::kRaw, next);
-    builder_.add_empty(next, key_end);
-    at = next;
-  }
-  const int32_t kind = builder_.text(key_end, "\" string=\"");
-  const int32_t raw = rules_.texts().add(builder_.text(kind, "true\">"),
-                                         texts_without(rules_.forbidden()), Spelling::kRaw);
-  const int32_t json = builder_.text(kind, "false\">"), json_end = builder_.add_node();
-  builder_.add_empty(builder_.text(json, "null"), json_end);
-  for (const int32_t rule : {rules_.number(), rules_.boolean(), rules_.object(), rules_.array()})
-    builder_.add_call(json, rule, json_end);
-  builder_.add_empty(raw, json_end);
-  builder_.set_final(tag(json_end, "</", " parameter>"));
-  const int32_t end = builder_.add_node(), one = builder_.call(from, parameter);
-  builder_.add_call(builder_.text(one, "\n"), parameter, one);
-  builder_.add_empty(from, end);
-  builder_.add_empty(one, end);
-  return end;
-}
-
-Result<int32_t> ToolGrammar::typed_invoke(const Tool& tool, bool strict) {
-  const int32_t rule =
-      builder_.add_rule(fmt::format("tool '{}'", tool.qualified_name.substr(0, 100)));
-  const int32_t head = invoke_start(rule, tool), end = builder_.add_node();
+  const int32_t rule = builder_.add_rule(title), end = builder_.add_node();
+  const int32_t head =
+      tag(builder_.start(rule), "<", fmt::format(" invoke name=\"{}\">\n", tool.qualified_name));
   builder_.set_final(tag(end, "\n</", " invoke>"));
-  const Json* given = tool.function.find("parameters");
-  const Json nothing{Json::Object{}};
-  if (!given || given->is_null()) {
+  const Json* schema = tool.function.find("parameters");
+  if (!schema || schema->is_null()) {
     builder_.add_empty(head, end);
     return rule;
   }
-  SchemaCompiler compiler(rules_, *given);
-  SchemaLeaves leaves(*given);
-  CACHALOT_TRY(const std::vector<SchemaLeaf> objects, leaves.of(*given, "#"));
-  for (const SchemaLeaf& leaf : objects) {
-    const std::vector<std::string> types = types_of(leaf.schema);
-    if (std::ranges::find(types, "object") == types.end()) continue;
-    if (leaf.schema.find("enum"))
-      return fail("{}/enum: not supported for parameters", leaf.pointer);
-    const Json *properties = leaf.schema.find("properties"),
-               *required = leaf.schema.find("required"),
-               *extra = leaf.schema.find("additionalProperties");
-    const bool closed = extra && extra->boolean() && !*extra->boolean();
-    if (!properties && !required && !closed && !strict) {
-      builder_.add_empty(any_parameters(head), end);
-      continue;
-    }
-    Json members = properties ? *properties : nothing;
-    if (required && !closed) {
-      for (const Json& name : *required->array())
-        if (!members.find(*name.string())) members.set(*name.string(), extra ? *extra : Json(true));
-    }
-    int32_t first = head, rest = builder_.add_node();
-    for (const Json::Member& member : *members.object()) {
-      const bool needed = contains(required, member.key);
-      const std::string where = pointer_below(leaf.pointer + "/properties", member.key);
-      if (!can_be_written(member.key)) {
-        if (!needed) continue;
-        return fail("{}: a name with a quote, a backslash or a control character", where);
-      }
-      CACHALOT_TRY(const SchemaCompiler::Split split, compiler.split(member.value, where));
-      const int32_t parameter = builder_.add_rule(where), value_end = builder_.add_node();
-      const int32_t kind = tag(builder_.start(parameter), "<",
-                               fmt::format(" parameter name=\"{}\" string=\"", member.key));
-      const int32_t raw = builder_.text(kind, "true\">"), json = builder_.text(kind, "false\">");
-      for (const SchemaLeaf& value : split.strings) {
-        CACHALOT_TRY(const int32_t text_end, compiler.add_raw(value, raw));
-        builder_.add_empty(text_end, value_end);
-      }
-      for (const SchemaLeaf& value : split.others)
-        CACHALOT_OK(compiler.add_leaf(value, json, value_end));
-      builder_.set_final(tag(value_end, "</", " parameter>"));
-      const int32_t next_first = builder_.add_node();
-      const int32_t next_rest = builder_.call(builder_.text(rest, "\n"), parameter);
-      builder_.add_call(first, parameter, next_rest);
-      if (!needed) {
-        builder_.add_empty(first, next_first);
-        builder_.add_empty(rest, next_rest);
-      }
-      first = next_first;
-      rest = next_rest;
-    }
-    for (const Json& name : required ? *required->array() : Json::Array{})
-      if (!members.find(*name.string()))
-        return fail(
-            "{}: parameter '{}' is required, but neither in properties nor allowed besides "
-            "them",
-            leaf.pointer, name.string()->substr(0, 100));
-    builder_.add_empty(first, end);
-    builder_.add_empty(rest, end);
+  const bool strict = is_strict(tool);
+  const auto leaves = SchemaLeaves(*schema).of(*schema, "#");
+  if (!leaves && strict) return fail(leaves.error().in(title));
+  if (!leaves) add_any_parameters(head, end);
+  for (const SchemaLeaf& leaf : leaves ? *leaves : std::vector<SchemaLeaf>{}) {
+    const Status status = add_parameters(leaf, *schema, strict, head, end);
+    if (!status) return fail(status.error().in(title));
   }
-  CACHALOT_OK(compiler.finish());
   return rule;
+}
+
+// Like the members of an object (schema_compiler.cpp), joined by line breaks.
+Status ToolGrammar::add_parameters(const SchemaLeaf& leaf, const Json& document, bool strict,
+                                   int32_t from, int32_t to) {
+  const std::vector<std::string> types = types_of(leaf.schema);
+  if (std::ranges::find(types, "object") == types.end()) return {};
+  if (leaf.schema.find("enum")) return fail("{}/enum: not supported for parameters", leaf.pointer);
+  const Json *properties = leaf.schema.find("properties"), *required = leaf.schema.find("required"),
+             *extra = leaf.schema.find("additionalProperties");
+  const bool closed = extra && extra->boolean() && !*extra->boolean();
+  if (!properties && !required && !closed && !strict) {
+    add_any_parameters(from, to);
+    return {};
+  }
+  Json members = properties ? *properties : Json(Json::Object{});
+  for (const Json& name : required ? *required->array() : Json::Array{}) {
+    if (members.find(*name.string())) continue;
+    if (closed)
+      return fail(
+          "{}: parameter '{}' is required, but neither in properties nor allowed besides "
+          "them",
+          leaf.pointer, name.string()->substr(0, 100));
+    members.set(*name.string(), extra ? *extra : Json(true));
+  }
+  int32_t first = from, rest = builder_.add_node();
+  for (const Json::Member& member : *members.object()) {
+    const bool needed = contains(required, member.key);
+    const std::string where = pointer_below(leaf.pointer + "/properties", member.key);
+    if (!can_be_written(member.key)) {
+      if (!needed) continue;
+      return fail("{}: a name with a quote, a backslash or a control character", where);
+    }
+    CACHALOT_TRY(const int32_t one, parameter(member.key, member.value, where, document, strict));
+    const int32_t next_first = builder_.add_node();
+    const int32_t next_rest = builder_.call(builder_.text(rest, "\n"), one);
+    builder_.add_call(first, one, next_rest);
+    if (!needed) {
+      builder_.add_empty(first, next_first);
+      builder_.add_empty(rest, next_rest);
+    }
+    first = next_first;
+    rest = next_rest;
+  }
+  builder_.add_empty(first, to);
+  builder_.add_empty(rest, to);
+  return {};
+}
+
+Result<int32_t> ToolGrammar::parameter(const std::string& key, const Json& schema,
+                                       const std::string& where, const Json& document,
+                                       bool strict) {
+  const int32_t rule = builder_.add_rule(where), end = builder_.add_node();
+  const int32_t kind =
+      tag(builder_.start(rule), "<", fmt::format(" parameter name=\"{}\" string=\"", key));
+  builder_.set_final(tag(end, "</", " parameter>"));
+  const Status status = add_value(schema, where, document, kind, end);
+  if (!status && strict) return fail(status.error());
+  if (!status) add_any_value(kind, end);
+  return rule;
+}
+
+Status ToolGrammar::add_value(const Json& schema, const std::string& where, const Json& document,
+                              int32_t kind, int32_t to) {
+  SchemaCompiler compiler(rules_, document);
+  CACHALOT_TRY(const SchemaCompiler::Split split, compiler.split(schema, where));
+  const int32_t raw = builder_.text(kind, "true\">"), json = builder_.text(kind, "false\">");
+  for (const SchemaLeaf& leaf : split.strings) {
+    CACHALOT_TRY(const int32_t end, compiler.add_raw(leaf, raw));
+    builder_.add_empty(end, to);
+  }
+  for (const SchemaLeaf& leaf : split.others) CACHALOT_OK(compiler.add_leaf(leaf, json, to));
+  return compiler.finish();
+}
+
+void ToolGrammar::add_any_value(int32_t kind, int32_t to) {
+  const Automaton text = texts_without(rules_.forbidden());
+  builder_.add_empty(rules_.texts().add(builder_.text(kind, "true\">"), text, Spelling::kRaw), to);
+  const int32_t json = builder_.text(kind, "false\">");
+  builder_.add_empty(builder_.text(json, "null"), to);
+  for (const int32_t rule : {rules_.number(), rules_.boolean(), rules_.object(), rules_.array()})
+    builder_.add_call(json, rule, to);
+}
+
+void ToolGrammar::add_any_parameters(int32_t from, int32_t to) {
+  CodePoints letters = CodePoints::of("_-.");
+  for (const auto& [first, last] : {std::pair{U'a', U'z'}, {U'A', U'Z'}, {U'0', U'9'}})
+    letters.add(first, last);
+  const int32_t rule = builder_.add_rule("a parameter"), key_end = builder_.add_node();
+  int32_t key = tag(builder_.start(rule), "<", " parameter name=\"");
+  for (int i = 0; i < 64; ++i) {
+    const int32_t next = builder_.add_node();
+    rules_.texts().add(key, letters, Spelling::kRaw, next);
+    builder_.add_empty(next, key_end);
+    key = next;
+  }
+  const int32_t value_end = builder_.add_node();
+  add_any_value(builder_.text(key_end, "\" string=\""), value_end);
+  builder_.set_final(tag(value_end, "</", " parameter>"));
+  const int32_t one = builder_.call(from, rule);
+  builder_.add_call(builder_.text(one, "\n"), rule, one);
+  builder_.add_empty(from, to);
+  builder_.add_empty(one, to);
 }
 
 }  // namespace cachalot

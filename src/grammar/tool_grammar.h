@@ -8,13 +8,15 @@
 //
 // The marker is the vocabulary's token. Properties stand in the schema's order and at most once;
 // strings are raw text without a closing tag, all else is JSON. Parameters that the schema does not
-// name are not written, unless it names none and the tool is not strict.
+// name are not written, unless it names none and the tool is not strict: then any may come, and
+// nothing keeps a name from coming twice.
 #pragma once
 
 #include <vector>
 
 #include "chat/messages.h"
 #include "grammar/json_rules.h"
+#include "grammar/schema_leaves.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cachalot {
@@ -29,8 +31,8 @@ class ToolGrammar {
       : rules_(rules), builder_(rules.builder()), tokenizer_(tokenizer) {}
 
   // Two rules: what stands behind the block's opening tag, and the block with the tag and the two
-  // line breaks in front of it. Errors name the tool and the place in its schema. A tool that is
-  // not strict and whose schema is not supported takes any parameters.
+  // line breaks in front of it. Errors name the tool and the place in its schema. Where the schema
+  // of a tool that is not strict is not supported, any value may stand.
   struct Block {
     int32_t opened, whole;
   };
@@ -43,9 +45,14 @@ class ToolGrammar {
 
   int32_t tag(int32_t from, std::string_view before, std::string_view after);
   Result<int32_t> invoke(const Tool& tool);
-  Result<int32_t> typed_invoke(const Tool& tool, bool strict);
-  int32_t any_parameters(int32_t from);
-  int32_t invoke_start(int32_t rule, const Tool& tool);
+  Status add_parameters(const SchemaLeaf& leaf, const Json& document, bool strict, int32_t from,
+                        int32_t to);
+  Result<int32_t> parameter(const std::string& key, const Json& schema, const std::string& where,
+                            const Json& document, bool strict);
+  Status add_value(const Json& schema, const std::string& where, const Json& document, int32_t kind,
+                   int32_t to);
+  void add_any_value(int32_t kind, int32_t to);
+  void add_any_parameters(int32_t from, int32_t to);
 };
 
 // Whether the function asks for `"strict": true`.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <string>
@@ -61,14 +62,19 @@ inline Walk random_walk(const Tokenizer& tokenizer, TokenMask& mask, std::mt1993
     int32_t token = choice[random() % choice.size()];
     if (i > patience || random() % 3 == 0) {
       const auto marker = tokenizer.id_of("｜DSML｜"), thought = tokenizer.id_of("</think>");
+      const int32_t slash = *tokenizer.id_of("/");
       if (is_set(allowed, end)) {
         token = end;
+      } else if (i > patience && walk.text.ends_with('<') && is_set(allowed, slash)) {
+        token = slash;
       } else if (marker && is_set(allowed, *marker)) {
         token = *marker;
       } else if (i > patience && thought && is_set(allowed, *thought)) {
         token = *thought;
       } else if (random() % 8 != 0) {
-        for (const std::string_view closer : kClosers) {
+        const size_t first = random() % std::size(kClosers);
+        for (size_t k = 0; k < std::size(kClosers); ++k) {
+          const std::string_view closer = kClosers[(first + k) % std::size(kClosers)];
           const auto id = tokenizer.id_of(closer == "\n" ? "Ċ" : closer);
           if (!id || !is_set(allowed, *id)) continue;
           token = *id;
