@@ -57,9 +57,9 @@ TEST_P(PrefixCacheModel, GivesTheBitsOfAColdStart) {
     Walker warm(*model), cold(*model);
     const auto resumed = cache.resume(warm.sequence(), key_of(prompt), kind);
     ASSERT_TRUE(resumed) << resumed.error().message;
-    EXPECT_EQ(*resumed > 0, turn > 0);
-    saved += *resumed;
-    EXPECT_EQ(warm.append(tail(prompt, *resumed), true), cold.append(prompt, true));
+    EXPECT_EQ(resumed->length > 0, turn > 0);
+    saved += resumed->length;
+    EXPECT_EQ(warm.append(tail(prompt, resumed->length), true), cold.append(prompt, true));
     cache.keep(warm.sequence(), key_of(prompt), kind);
     EXPECT_EQ(warm.outcome(reply), cold.outcome(reply));
     prompt.insert(prompt.end(), reply.begin(), reply.end());
@@ -81,7 +81,7 @@ TEST_P(PrefixCacheModel, ComputesAPromptSentAgainFromItsLastTokenOn) {
     Walker cold(*model), warm(*model);
     const auto expected = cold.append(prompt, drafts);
     cache.keep(cold.sequence(), key_of(prompt), kind);
-    EXPECT_EQ(*cache.resume(warm.sequence(), key_of(prompt), kind), 299);
+    EXPECT_EQ(cache.resume(warm.sequence(), key_of(prompt), kind)->length, 299);
     EXPECT_EQ(warm.append(tail(prompt, 299), drafts), expected);
     EXPECT_EQ(cache.longest(key_of(text(*model, 300, 6)), kind), 0);
   }

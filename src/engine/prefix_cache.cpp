@@ -47,21 +47,23 @@ int64_t PrefixCache::longest(std::span<const int64_t> key, Kind wanted) const {
   return find(key, wanted).length;
 }
 
-Result<int64_t> PrefixCache::resume(int32_t sequence, std::span<const int64_t> key, Kind wanted) {
+Result<PrefixCache::Resumed> PrefixCache::resume(int32_t sequence, std::span<const int64_t> key,
+                                                 Kind wanted) {
   const Found found = find(key, wanted);
   if (found.entry == nullptr) {
     ++counts_.misses;
-    return 0;
+    return Resumed{};
   }
   recent_.splice(recent_.begin(), recent_, found.entry->place);
   // Of its own: making room for its last page may drop the entry.
   const std::shared_ptr<const SavedSequence> saved = found.entry->saved;
+  const Kind made = found.entry->kind;
   if (engine_.pages().free == 0) release_pages(1);
   CACHALOT_OK(engine_.restore(sequence, *saved));
   CACHALOT_OK(engine_.truncate(sequence, found.length));
   ++counts_.hits;
   counts_.tokens_saved += found.length;
-  return found.length;
+  return Resumed{found.length, made};
 }
 
 void PrefixCache::keep(int32_t sequence, std::span<const int64_t> key, Kind made) {

@@ -53,18 +53,25 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // Restores into `sequence`, open and empty, the longest saved beginning of key[0, size - 1), and
-  // returns its length; 0: there is none. (The last token is left: its logits are needed.) A state
-  // that is longer serves, too, if it can be cut back to what it has in common with the key.
-  // Errors: see Engine::restore.
-  Result<int64_t> resume(int32_t sequence, std::span<const int64_t> key, Kind wanted);
+  struct Resumed {
+    int64_t length = 0;  // 0: nothing was restored
+    Kind made;           // how it came to be
+  };
+
+  // Restores into `sequence`, open and empty, the longest saved beginning of key[0, size - 1). (The
+  // last token is left: its logits are needed.) A state that is longer serves, too, if it can be
+  // cut back to what it has in common with the key. Errors: see Engine::restore.
+  Result<Resumed> resume(int32_t sequence, std::span<const int64_t> key, Kind wanted);
 
   // Saves what the sequence holds now, key.size() tokens. Nothing happens if a state at least as
   // good is there, or while the upper layers are behind.
   void keep(int32_t sequence, std::span<const int64_t> key, Kind made);
 
-  // What resume() would return.
+  // The length resume() would return.
   int64_t longest(std::span<const int64_t> key, Kind wanted) const;
+
+  // How far some saved key and this one are the same: where a state is worth saving.
+  int64_t matched(std::span<const int64_t> key) const { return tree_.match(key).length; }
 
   // Drops the states that were not used for the longest time until the engine has `pages` free
   // ones. False, and nothing is dropped, if that is not enough.

@@ -44,7 +44,7 @@ struct Bench {
   }
   int64_t resume(const Key& key, Kind kind = kExact) {
     const int32_t sequence = *engine.open_sequence();
-    const int64_t length = *cache.resume(sequence, key, kind);
+    const int64_t length = cache.resume(sequence, key, kind)->length;
     EXPECT_EQ(engine.length(sequence), length);
     engine.close_sequence(sequence);
     return length;
@@ -166,7 +166,7 @@ TEST(PrefixCache, GivesPagesBackIfThatHelps) {
   EXPECT_EQ(bench.resume(counted(33)), 0);
   EXPECT_EQ(bench.resume(counted(49, 1000)), 48);
   const int32_t user = *bench.engine.open_sequence();
-  EXPECT_EQ(*bench.cache.resume(user, counted(49, 1000), kExact), 48);
+  EXPECT_EQ(bench.cache.resume(user, counted(49, 1000), kExact)->length, 48);
   EXPECT_FALSE(bench.cache.release_pages(8));  // what a sequence uses is not freed by dropping it
   EXPECT_EQ(bench.cache.statistics().entries, 1);
 }
