@@ -131,7 +131,8 @@ CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t 
 
 Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
                                     std::span<const CycleRequest> requests, bool feed_drafts,
-                                    std::span<const SequenceStep> prompts) {
+                                    std::span<const SequenceStep> prompts,
+                                    View<const bf16> image_rows) {
   int64_t prompt_rows = 0;
   for (const SequenceStep& part : prompts) prompt_rows += std::ssize(part.tokens);
   CACHALOT_TRY(const std::vector<Proposal> proposals,
@@ -151,7 +152,9 @@ Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
   }
   parts.insert(parts.end(), prompts.begin(), prompts.end());
   const double start = now();
-  CACHALOT_TRY(const StepResult step, engine.step({.sequences = parts, .draft_taps = feed_drafts}));
+  CACHALOT_TRY(
+      const StepResult step,
+      engine.step({.sequences = parts, .image_rows = image_rows, .draft_taps = feed_drafts}));
   const double step_seconds = now() - start;
   costs.record_step(rows, step_seconds);
 

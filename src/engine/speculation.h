@@ -43,11 +43,13 @@ struct CycleStep {
 
 // One cycle of every request, one draft chain and one step for all of them. Afterwards a sequence
 // holds its anchor and the accepted drafts. The step also appends `prompts`, parts of prompts of
-// other sequences; there may be no requests then. Drafts of greedy requests make do with the rows
+// other sequences, with the rows of
+// their pictures; there may be no requests then. Drafts of greedy requests make do with the rows
 // that prompts leave; those of probabilistic ones need max_step_tokens / max_sequences each.
 // Errors (nothing changed): see Engine::step and Engine::draft.
 Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
                                     std::span<const CycleRequest> requests, bool feed_drafts,
-                                    std::span<const SequenceStep> prompts = {});
+                                    std::span<const SequenceStep> prompts = {},
+                                    View<const bf16> image_rows = {});
 
 }  // namespace cachalot
