@@ -4,89 +4,24 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <future>
 #include <latch>
 #include <thread>
 
-#include "engine/generation.h"
-#include "test_engine.h"
+#include "scheduler_requests.h"
 
 namespace cachalot {
 namespace {
 
-using namespace std::chrono_literals;
+using test::alone;
+using test::Pending;
+using test::request_of;
+using test::submit;
 
-struct Answer {
-  std::vector<int32_t> ids;
-  GenerationOutcome outcome;
-};
-
-// A request that is under way.
-struct Pending {
-  Ticket ticket;
-  std::shared_ptr<Answer> answer;
-  std::future<void> done;
-
-  const Answer& wait() {
-    if (done.wait_for(60s) != std::future_status::ready) throw std::runtime_error("no answer");
-    return *answer;
-  }
-};
-
-std::vector<int32_t> prompt_of(int seed, int64_t length) {
-  std::vector<int32_t> prompt = {0};
-  for (int64_t i = 1; i < length; ++i) {
-    prompt.push_back(static_cast<int32_t>(40 + (seed * 7919 + i * i * 31) % 400));
-  }
-  return prompt;
+std::unique_ptr<Engine> open(int64_t sequences, int64_t step_tokens = 64) {
+  return test::open_nano(test::scheduled_engine(sequences, step_tokens));
 }
 
-GenerationRequest request_of(int seed, int64_t length, int64_t tokens) {
-  GenerationRequest request;
-  request.prompt = prompt_of(seed, length);
-  request.parameters.max_tokens = tokens;
-  request.parameters.sampling.seed = static_cast<uint64_t>(seed);
-  request.parameters.sampling.temperature = seed % 3 == 0 ? 0 : 0.9;
-  return request;
-}
-
-Pending submit(Scheduler& scheduler, GenerationRequest request,
-               std::function<void()> on_token = {}) {
-  auto answer = std::make_shared<Answer>();
-  auto promise = std::make_shared<std::promise<void>>();
-  GenerationListener listener;
-  listener.on_token = [answer, on_token](const GeneratedToken& token) {
-    answer->ids.push_back(token.id);
-    if (on_token) on_token();
-    return true;
-  };
-  listener.on_finish = [answer, promise](const GenerationOutcome& outcome) {
-    answer->outcome = outcome;
-    promise->set_value();
-  };
-  auto ticket = scheduler.submit(std::move(request), std::move(listener));
-  if (!ticket) throw std::runtime_error(ticket.error().message);
-  return {*ticket, answer, promise->get_future()};
-}
-
-class SchedulerTest : public testing::Test {
- protected:
-  static std::unique_ptr<Engine> open(int64_t sequences, int64_t step_tokens = 64) {
-    EngineOptions options;
-    options.max_sequences = sequences;
-    options.max_context = 512;
-    options.max_step_tokens = step_tokens;
-    return test::open_engine(test::nano_path(), options);
-  }
-  // As `run` answers it, from an empty cache.
-  static std::vector<int32_t> alone(const GenerationRequest& request) {
-    static const std::unique_ptr<Engine> engine = open(1);
-    auto generator = Generator::open(*engine);
-    return generator->generate(request.prompt, request.parameters)->ids;
-  }
-};
-
-TEST_F(SchedulerTest, AnswersUnderLoadAsAlone) {
+TEST(Scheduler, AnswersUnderLoadAsAlone) {
   constexpr int kRequests = 14;
   const auto request = [](int i) { return request_of(i, 5 + (i * 37) % 150, 8 + i % 5 * 6); };
   std::vector<std::vector<int32_t>> expected;
@@ -106,7 +41,7 @@ TEST_F(SchedulerTest, AnswersUnderLoadAsAlone) {
   }
 }
 
-TEST_F(SchedulerTest, KeepsAnswersGoingWhileALongPromptIsRead) {
+TEST(Scheduler, KeepsAnswersGoingWhileALongPromptIsRead) {
   const auto engine = open(2, 16);
   Scheduler scheduler(*engine, {.prompt_rows = 4});
   std::atomic<int> tokens = 0;
@@ -120,7 +55,7 @@ TEST_F(SchedulerTest, KeepsAnswersGoingWhileALongPromptIsRead) {
   answer.wait();
 }
 
-TEST_F(SchedulerTest, CancelsWhatWaitsAndWhatRuns) {
+TEST(Scheduler, CancelsWhatWaitsAndWhatRuns) {
   const auto engine = open(1);
   Scheduler scheduler(*engine, {});
   std::latch first_token(1);
@@ -139,7 +74,7 @@ TEST_F(SchedulerTest, CancelsWhatWaitsAndWhatRuns) {
   EXPECT_EQ(submit(scheduler, request_of(3, 8, 2)).wait().ids, alone(request_of(3, 8, 2)));
 }
 
-TEST_F(SchedulerTest, EndsAtTheDeadline) {
+TEST(Scheduler, EndsAtTheDeadline) {
   const auto engine = open(1);
   Scheduler scheduler(*engine, {});
   GenerationRequest late = request_of(1, 8, 0);
@@ -147,7 +82,7 @@ TEST_F(SchedulerTest, EndsAtTheDeadline) {
   EXPECT_EQ(submit(scheduler, std::move(late)).wait().outcome.finish, FinishReason::deadline);
 }
 
-TEST_F(SchedulerTest, ServesUrgentRequestsFirstAndLosesNothing) {
+TEST(Scheduler, ServesUrgentRequestsFirstAndLosesNothing) {
   const auto engine = open(1);
   Scheduler scheduler(*engine, {});
   std::latch first_token(1);
@@ -164,7 +99,7 @@ TEST_F(SchedulerTest, ServesUrgentRequestsFirstAndLosesNothing) {
   EXPECT_EQ(scheduler.state().preemptions, 1);
 }
 
-TEST_F(SchedulerTest, RefusesWhatItCannotTake) {
+TEST(Scheduler, RefusesWhatItCannotTake) {
   const auto engine = open(1);
   Scheduler scheduler(*engine, {.max_queue = 2});
   const auto refusal = [&](GenerationRequest request) {
@@ -195,7 +130,7 @@ TEST_F(SchedulerTest, RefusesWhatItCannotTake) {
   EXPECT_GT(full->retry_after_seconds, 0);
 }
 
-TEST_F(SchedulerTest, GivesTheLogProbabilitiesOfPromptAndAnswer) {
+TEST(Scheduler, GivesTheLogProbabilitiesOfPromptAndAnswer) {
   const auto engine = open(2, 16);
   Scheduler scheduler(*engine, {});
   GenerationRequest request = request_of(3, 40, 3);
@@ -234,7 +169,7 @@ TEST_F(SchedulerTest, GivesTheLogProbabilitiesOfPromptAndAnswer) {
   }
 }
 
-TEST_F(SchedulerTest, AnswersEverythingBeforeItIsDrained) {
+TEST(Scheduler, AnswersEverythingBeforeItIsDrained) {
   const auto engine = open(2);
   Scheduler scheduler(*engine, {});
   std::vector<Pending> pending;

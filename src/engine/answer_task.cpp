@@ -12,6 +12,8 @@ AnswerTask::AnswerTask(uint64_t id, GenerationRequest request, GenerationListene
       listener_(std::move(listener)),
       most_tokens_(most_tokens),
       tokens_(request_.prompt),
+      key_(request_.images ? request_.images->key
+                           : std::vector<int64_t>(tokens_.begin(), tokens_.end())),
       depth_(drafts, draft_block) {
   sampler_.emplace(request_.parameters.sampling, request_.prompt, request_.parameters.choice,
                    request_.mask.get());
@@ -64,6 +66,7 @@ Status AnswerTask::draw_first(std::span<const float> logits) {
 
 bool AnswerTask::take(int32_t token, std::span<const float> logits) {
   tokens_.push_back(token);
+  key_.push_back(token);
   last_token_ = SchedulerClock::now();
   GeneratedToken generated = describe(token, logits);
   generated.end = std::ranges::find(request_.parameters.end_tokens, token) !=

@@ -35,6 +35,8 @@ class AnswerTask {
 
   // Prompt and answer so far.
   const std::vector<int32_t>& tokens() const { return tokens_; }
+  // The same for the prefix cache (engine/prefix_cache.h).
+  std::span<const int64_t> key() const { return key_; }
   int64_t prompt_tokens() const { return std::ssize(request_.prompt); }
   int64_t generated_tokens() const { return std::ssize(tokens_) - prompt_tokens(); }
   // Of the tokens, those a sequence must hold before the next one can be drawn: all of the prompt,
@@ -84,6 +86,7 @@ class AnswerTask {
   GenerationListener listener_;
   int64_t most_tokens_;
   std::vector<int32_t> tokens_;
+  std::vector<int64_t> key_;
   std::optional<Sampler> sampler_;
   DraftDepth depth_;
   std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);

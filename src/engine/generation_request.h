@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/generation.h"
+#include "engine/prompt_images.h"
 #include "engine/token_chances.h"
 #include "engine/token_mask.h"
 
@@ -26,11 +27,12 @@ struct GenerationRequest {
   std::vector<int32_t> prompt;
   // As for Generator::generate; `mask` is taken from below.
   GenerationParameters parameters;
-  std::unique_ptr<TokenMask> mask;  // of this answer alone, may be absent
-  int64_t top_logprobs = -1;        // -1: no log-probabilities, 0: of the tokens drawn only
-  bool prompt_logprobs = false;     // of the prompt's tokens too; then nothing is taken from caches
-  bool prompt_only = false;         // no answer is wanted
-  int64_t priority = 0;             // smaller is served first
+  std::unique_ptr<TokenMask> mask;                  // of this answer alone, may be absent
+  std::shared_ptr<const PromptImages> images = {};  // absent: the prompt is text
+  int64_t top_logprobs = -1;     // -1: no log-probabilities, 0: of the tokens drawn only
+  bool prompt_logprobs = false;  // of the prompt's tokens too; then nothing is taken from caches
+  bool prompt_only = false;      // no answer is wanted
+  int64_t priority = 0;          // smaller is served first
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
   bool reuse_cache = true;  // go on from what earlier requests left
 };

@@ -23,7 +23,8 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
     : engine_(engine),
       options_(options),
       // An answer has a row of every step.
-      slots_(std::min(engine.options().max_sequences, engine.options().max_step_tokens)) {
+      slots_(std::min(engine.options().max_sequences, engine.options().max_step_tokens)),
+      cache_(engine, options.cache) {
   if (!engine.config().has_drafts()) options_.drafts = {};
   if (options_.prompt_rows <= 0) {
     options_.prompt_rows = std::max<int64_t>(engine.options().max_step_tokens / 4, 1);
@@ -56,6 +57,11 @@ tl::expected<void, Refusal> Scheduler::check(const GenerationRequest& request) c
     return refuse(Refusal::invalid,
                   fmt::format("the prompt has token {}, the vocabulary has ids 0 to {}", token,
                               config.vocab_size - 1));
+  }
+  if (request.images && (std::ssize(request.images->index) != std::ssize(request.prompt) ||
+                         std::ssize(request.images->key) != std::ssize(request.prompt) ||
+                         request.images->dim != config.dim)) {
+    return refuse(Refusal::invalid, "the pictures do not fit the prompt");
   }
   // One more for the answer, unless none is wanted.
   const int64_t needed = std::ssize(request.prompt) + (request.prompt_only ? 0 : 1);
@@ -162,6 +168,7 @@ void Scheduler::drop_ended() {
   const auto now = SchedulerClock::now();
   for (size_t i = running_.size(); i-- > 0;) {
     if (!running_[i]->task->is_called_off(now)) continue;
+    keep(*running_[i]);
     engine_.close_sequence(running_[i]->sequence);
     auto task = std::move(running_[i]->task);
     running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
@@ -203,49 +210,6 @@ void Scheduler::end(std::unique_ptr<AnswerTask> task) {
   all_done_.notify_all();
 }
 
-void Scheduler::admit() {
-  while (true) {
-    std::unique_ptr<AnswerTask> task;
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.empty()) return;
-      if (std::ssize(running_) >= slots_) {
-        const auto last = std::ranges::max_element(
-            running_, [](const auto& a, const auto& b) { return a->task->before(*b->task); });
-        const int64_t least = waiting_.front()->request().priority;
-        if ((*last)->task->request().priority <= least) return;
-        // More urgent than what runs.
-      } else {
-        task = std::move(waiting_.front());
-        waiting_.erase(waiting_.begin());
-      }
-    }
-    if (!task) {
-      const auto last = std::ranges::max_element(
-          running_, [](const auto& a, const auto& b) { return a->task->before(*b->task); });
-      put_back(static_cast<size_t>(last - running_.begin()));
-      continue;
-    }
-    const auto sequence = engine_.open_sequence();
-    CACHALOT_CHECK(sequence.has_value(), "{} of {} sequences run", running_.size(), slots_);
-    task->start(0);
-    running_.push_back(
-        std::make_unique<Running>(Running{.task = std::move(task), .sequence = *sequence}));
-  }
-}
-
-// The task waits again; what it has written stays, and is prefilled when its turn comes.
-void Scheduler::put_back(size_t index) {
-  engine_.close_sequence(running_[index]->sequence);
-  auto task = std::move(running_[index]->task);
-  running_.erase(running_.begin() + static_cast<ptrdiff_t>(index));
-  ++counted_.preemptions;
-  const std::lock_guard lock(mutex_);
-  const auto place =
-      std::ranges::find_if(waiting_, [&](const auto& other) { return task->before(*other); });
-  waiting_.insert(place, std::move(task));
-}
-
 void Scheduler::publish() {
   counted_.running.clear();
   const auto now = SchedulerClock::now();
@@ -261,6 +225,8 @@ void Scheduler::publish() {
          .generated_tokens = task.generated_tokens(),
          .seconds = std::chrono::duration<double>(now - task.arrived()).count()});
   }
+  counted_.cache = cache_.statistics();
+  counted_.pages = engine_.pages();
   const std::lock_guard lock(mutex_);
   counted_.refused = published_.refused;
   published_ = counted_;

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <tl/expected.hpp>
@@ -17,6 +18,7 @@
 #include "engine/answer_task.h"
 #include "engine/engine.h"
 #include "engine/generation_request.h"
+#include "engine/prefix_cache.h"
 #include "engine/scheduler_state.h"
 #include "engine/speculation.h"
 
@@ -28,6 +30,10 @@ struct SchedulerOptions {
   // Most rows of prompts in a step while answers are being written, so that they go on; 0: a
   // quarter of the engine's max_step_tokens.
   int64_t prompt_rows = 0;
+  // States that later requests may go on from are saved at the end of every prompt and answer,
+  // where prompts part, and every so many tokens.
+  int64_t snapshot_interval = 2048;
+  PrefixCacheOptions cache;
 };
 
 // Why a request was not taken.
@@ -103,7 +109,10 @@ class Scheduler {
     std::unique_ptr<AnswerTask> task;
     int32_t sequence = 0;
     int64_t behind = 0;    // last tokens the upper layers have not seen (prefill shortcut)
+    bool cut_off = false;  // the upper layers left some out: never good for an exact request
     bool suspect = false;  // was part of a step that failed: runs alone until one succeeds
+    int64_t kept = 0;      // tokens of the last state saved
+    std::set<int64_t> forks = {};  // lengths at which others go on from here
   };
   struct PromptPart {
     Running* running = nullptr;
@@ -121,6 +130,14 @@ class Scheduler {
   void serve();
   void drop_ended();
   void admit();
+  std::unique_ptr<AnswerTask> next_waiting();
+  bool is_read_by_another(const AnswerTask& task) const;
+  bool begin(std::unique_ptr<AnswerTask>& task);
+  PrefixCache::Kind kind_for(const AnswerTask& task) const;
+  void keep(Running& running);
+  void keep_where_due();
+  bool make_room(const StepPlan& plan);
+  size_t last_running() const;
   void run();
   StepPlan plan() const;
   int64_t rows_per_answer() const;
@@ -134,12 +151,14 @@ class Scheduler {
   void step_failed(const std::vector<Running*>& members, const std::string& error);
   void count_step(const StepPlan& plan, const std::vector<CycleResult>& cycles);
   void put_back(size_t index);
+  void wait_again(std::unique_ptr<AnswerTask> task);
   void end(std::unique_ptr<AnswerTask> task);
   void publish();
 
   Engine& engine_;
   SchedulerOptions options_;
   int64_t slots_;
+  PrefixCache cache_;
   StepCosts costs_;
   std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
 

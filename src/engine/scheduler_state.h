@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/generation.h"
 #include "engine/histogram.h"
+#include "engine/prefix_cache.h"
 
 namespace cachalot {
 
@@ -42,6 +44,8 @@ struct SchedulerState {
   int64_t failed = 0;
   std::array<int64_t, 4> finished = {};  // by FinishReason
   int64_t longest_sequence = 0;
+  PrefixCacheStatistics cache = {};
+  PageUse pages = {};
 
   static std::vector<double> second_bounds() {
     return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,

@@ -31,7 +31,10 @@ int64_t Scheduler::rows_per_answer() const {
 Scheduler::PromptPart Scheduler::part_of(Running& running, int64_t rows) const {
   const AnswerTask& task = *running.task;
   const int64_t held = engine_.length(running.sequence);
-  const int64_t count = std::min(rows, task.prefill_target() - held);
+  int64_t count = std::min(rows, task.prefill_target() - held);
+  // A state is saved where others go on.
+  const auto fork = running.forks.upper_bound(held);
+  if (fork != running.forks.end()) count = std::min(count, *fork - held);
   PromptPart part{
       .running = &running,
       .step = {.sequence = running.sequence,
@@ -80,8 +83,10 @@ void Scheduler::run() {
     run_shortcut(*running);
     break;  // the answers go on in between
   }
-  const StepPlan step = plan();
+  StepPlan step = plan();
+  while (!make_room(step)) step = plan();
   if (!step.answers.empty() || !step.prompts.empty()) run_plan(step);
+  keep_where_due();
   // Shortcuts take turns.
   const auto first =
       std::ranges::find_if(running_, [&](const auto& running) { return takes_shortcut(*running); });
@@ -102,10 +107,15 @@ void Scheduler::run_plan(const StepPlan& plan) {
                         }});
   }
   std::vector<SequenceStep> prompts;
-  for (const PromptPart& part : plan.prompts) prompts.push_back(part.step);
+  StepImages images;
+  for (const PromptPart& part : plan.prompts) {
+    prompts.push_back(part.step);
+    images.add(prompts.back(), part.running->task->request().images.get(),
+               engine_.length(part.running->sequence));
+  }
   const auto started = SchedulerClock::now();
-  const auto step =
-      speculative_cycle(engine_, costs_, requests, options_.drafts.mode != DraftMode::off, prompts);
+  const auto step = speculative_cycle(
+      engine_, costs_, requests, options_.drafts.mode != DraftMode::off, prompts, images.rows());
   std::vector<Running*> members = plan.answers;
   for (const PromptPart& part : plan.prompts) members.push_back(part.running);
   if (!step) {
@@ -169,13 +179,16 @@ void Scheduler::run_shortcut(Running& running) {
   const PrefillStep step = plan_prefill(PrefillMode::shortcut, {held, held - running.behind},
                                         task.prompt_tokens(), engine_.options())
                                .front();
-  const SequenceStep part{
+  SequenceStep part{
       .sequence = running.sequence,
       .tokens = std::span(task.tokens())
                     .subspan(static_cast<size_t>(step.first), static_cast<size_t>(step.count)),
       .logits = step.logits};
+  StepImages images;
+  images.add(part, task.request().images.get(), step.first);
   const auto result = engine_.step(
       {.sequences = {&part, 1},
+       .image_rows = images.rows(),
        .draft_taps = options_.drafts.mode != DraftMode::off && step.part != StepPart::lower,
        .part = step.part});
   if (!result) {
@@ -184,6 +197,7 @@ void Scheduler::run_shortcut(Running& running) {
   }
   running.suspect = false;
   if (step.part == StepPart::upper) {
+    running.cut_off = running.cut_off || step.count < running.behind;
     running.behind = 0;
   } else if (step.part == StepPart::lower) {
     running.behind += step.count;
@@ -201,7 +215,10 @@ void Scheduler::run_shortcut(Running& running) {
 void Scheduler::step_failed(const std::vector<Running*>& members, const std::string& error) {
   for (Running* running : members) {
     // It may have been emptied (Engine::step); then its prefill starts over.
-    if (engine_.length(running->sequence) == 0) running->behind = 0;
+    if (engine_.length(running->sequence) == 0) {
+      running->behind = running->kept = 0;
+      running->cut_off = false;
+    }
     if (members.size() > 1) {
       running->suspect = true;
     } else {
