@@ -110,8 +110,10 @@ class Scheduler {
     int32_t sequence = 0;
     int64_t behind = 0;    // last tokens the upper layers have not seen (prefill shortcut)
     bool cut_off = false;  // the upper layers left some out: never good for an exact request
-    bool suspect = false;  // was part of a step that failed: runs alone until one succeeds
-    int64_t kept = 0;      // tokens of the last state saved
+    // Was part of a step that failed: runs alone until it holds so many tokens, more than the step
+    // found it with. 0: it was not.
+    int64_t suspect_until = 0;
+    int64_t kept = 0;              // tokens of the last state saved
     std::set<int64_t> forks = {};  // lengths at which others go on from here
   };
   struct PromptPart {
@@ -140,6 +142,7 @@ class Scheduler {
   size_t last_running() const;
   void run();
   StepPlan plan() const;
+  const Running* first_suspect() const;
   int64_t rows_per_answer() const;
   bool in_prefill(const Running& running) const;
   bool takes_shortcut(const Running& running) const;
@@ -148,7 +151,12 @@ class Scheduler {
   void run_shortcut(Running& running);
   void take_prompt_logits(const StepPlan& plan, View<const float> logits);
   void prompt_done(AnswerTask& task, std::span<const float> logits);
-  void step_failed(const std::vector<Running*>& members, const std::string& error);
+  struct Attempt {
+    Running* running = nullptr;
+    int64_t length = 0;  // tokens it would hold after the step, drafts aside
+  };
+  void step_succeeded(const std::vector<Attempt>& attempts);
+  void step_failed(const std::vector<Attempt>& attempts, const std::string& error);
   void count_step(const StepPlan& plan, const std::vector<CycleResult>& cycles);
   void put_back(size_t index);
   void wait_again(std::unique_ptr<AnswerTask> task);

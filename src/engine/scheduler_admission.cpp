@@ -25,7 +25,7 @@ bool Scheduler::is_read_by_another(const AnswerTask& task) const {
   std::optional<int64_t> saved;
   for (const auto& running : running_) {
     const AnswerTask& other = *running->task;
-    if (running->suspect || !other.request().reuse_cache) continue;
+    if (running->suspect_until > 0 || !other.request().reuse_cache) continue;
     if (kind_for(other) != kind_for(task) || takes_shortcut(*running)) continue;
     const auto parts =
         std::ranges::mismatch(key, other.key().first(static_cast<size_t>(other.prefill_target())));

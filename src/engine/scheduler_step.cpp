@@ -49,13 +49,19 @@ Scheduler::PromptPart Scheduler::part_of(Running& running, int64_t rows) const {
   return part;
 }
 
+const Scheduler::Running* Scheduler::first_suspect() const {
+  for (const auto& running : running_) {
+    if (running->suspect_until > 0) return running.get();
+  }
+  return nullptr;
+}
+
 Scheduler::StepPlan Scheduler::plan() const {
   StepPlan plan;
   std::vector<Running*> prompts;
-  const auto suspect =
-      std::ranges::find_if(running_, [](const auto& running) { return running->suspect; });
+  const Running* suspect = first_suspect();
   for (const auto& running : running_) {
-    if (suspect != running_.end() && running != *suspect) continue;
+    if (suspect != nullptr && running.get() != suspect) continue;
     if (takes_shortcut(*running)) continue;
     if (in_prefill(*running)) {
       prompts.push_back(running.get());
@@ -77,9 +83,9 @@ Scheduler::StepPlan Scheduler::plan() const {
 }
 
 void Scheduler::run() {
-  const bool alone = std::ranges::any_of(running_, [](const auto& r) { return r->suspect; });
+  const auto suspect = first_suspect();
   for (const auto& running : running_) {
-    if (!takes_shortcut(*running) || (alone && !running->suspect)) continue;
+    if (!takes_shortcut(*running) || (suspect && running.get() != suspect)) continue;
     run_shortcut(*running);
     break;  // the answers go on in between
   }
@@ -113,16 +119,22 @@ void Scheduler::run_plan(const StepPlan& plan) {
     images.add(prompts.back(), part.running->task->request().images.get(),
                engine_.length(part.running->sequence));
   }
+  std::vector<Attempt> attempts;
+  for (Running* running : plan.answers) {
+    attempts.push_back({running, engine_.length(running->sequence) + 1});
+  }
+  for (const PromptPart& part : plan.prompts) {
+    attempts.push_back(
+        {part.running, engine_.length(part.step.sequence) + std::ssize(part.step.tokens)});
+  }
   const auto started = SchedulerClock::now();
   const auto step = speculative_cycle(
       engine_, costs_, requests, options_.drafts.mode != DraftMode::off, prompts, images.rows());
-  std::vector<Running*> members = plan.answers;
-  for (const PromptPart& part : plan.prompts) members.push_back(part.running);
   if (!step) {
-    step_failed(members, step.error().message);
+    step_failed(attempts, step.error().message);
     return;
   }
-  for (Running* running : members) running->suspect = false;
+  step_succeeded(attempts);
   const double seconds = std::chrono::duration<double>(SchedulerClock::now() - started).count();
   for (size_t i = 0; i < plan.answers.size(); ++i) {
     const CycleResult& cycle = step->cycles[i];
@@ -192,10 +204,10 @@ void Scheduler::run_shortcut(Running& running) {
        .draft_taps = options_.drafts.mode != DraftMode::off && step.part != StepPart::lower,
        .part = step.part});
   if (!result) {
-    step_failed({&running}, result.error().message);
+    step_failed({{&running, step.first + step.count}}, result.error().message);
     return;
   }
-  running.suspect = false;
+  step_succeeded({{&running, step.first + step.count}});
   if (step.part == StepPart::upper) {
     running.cut_off = running.cut_off || step.count < running.behind;
     running.behind = 0;
@@ -211,16 +223,22 @@ void Scheduler::run_shortcut(Running& running) {
   prompt_done(task, {result->logits.data, static_cast<size_t>(engine_.config().vocab_size)});
 }
 
+void Scheduler::step_succeeded(const std::vector<Attempt>& attempts) {
+  for (const auto& [running, length] : attempts) {
+    if (length >= running->suspect_until) running->suspect_until = 0;
+  }
+}
+
 // Which of several requests a step failed for is found out by running them one by one.
-void Scheduler::step_failed(const std::vector<Running*>& members, const std::string& error) {
-  for (Running* running : members) {
+void Scheduler::step_failed(const std::vector<Attempt>& attempts, const std::string& error) {
+  for (const auto& [running, length] : attempts) {
     // It may have been emptied (Engine::step); then its prefill starts over.
     if (engine_.length(running->sequence) == 0) {
       running->behind = running->kept = 0;
       running->cut_off = false;
     }
-    if (members.size() > 1) {
-      running->suspect = true;
+    if (attempts.size() > 1) {
+      running->suspect_until = length;
     } else {
       running->task->fail(error);
     }
