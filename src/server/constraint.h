@@ -8,11 +8,12 @@
 
 namespace cachalot {
 
+// `schema` for json_schema, `text` for grammar and regex, `choices` for choice.
 struct Constraint {
-  enum Kind { none, json_object, json_schema, grammar, regex, choice } kind = none;
-  Json schema;                       // json_schema
-  std::string text;                  // grammar, regex
-  std::vector<std::string> choices;  // choice
+  enum Kind { kNone, kJsonObject, kJsonSchema, kGrammar, kRegex, kChoice } kind = kNone;
+  Json schema;
+  std::string text;
+  std::vector<std::string> choices;
 };
 
 }  // namespace cachalot

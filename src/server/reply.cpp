@@ -10,13 +10,14 @@ void send_json(HttpExchange& exchange, int status, const Json& json, HttpHeaders
   exchange.send(status, "application/json", json.dump(), std::move(headers));
 }
 
+HttpHeaders retry_after(const ApiError& error) {
+  if (error.retry_after <= 0) return {};
+  const double seconds = std::min(std::ceil(error.retry_after), 3600.0);
+  return {{"Retry-After", fmt::format("{}", static_cast<int64_t>(seconds))}};
+}
+
 void send_error(HttpExchange& exchange, const ApiError& error) {
-  HttpHeaders headers;
-  if (error.retry_after > 0) {
-    const double seconds = std::min(std::ceil(error.retry_after), 3600.0);
-    headers.emplace_back("Retry-After", fmt::format("{}", static_cast<int64_t>(seconds)));
-  }
-  send_json(exchange, error.status, error_json(error), std::move(headers));
+  send_json(exchange, error.status, error_json(error), retry_after(error));
 }
 
 EventStream::EventStream(HttpExchange& exchange) : exchange_(exchange) {

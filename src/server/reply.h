@@ -12,7 +12,9 @@
 namespace cachalot {
 
 void send_json(HttpExchange& exchange, int status, const Json& json, HttpHeaders headers = {});
-// OpenAI's shape, with Retry-After where the error has one.
+// Retry-After, where the error has one.
+HttpHeaders retry_after(const ApiError& error);
+// OpenAI's shape.
 void send_error(HttpExchange& exchange, const ApiError& error);
 
 // Server-sent events (text/event-stream). Functions return false once the client has gone.
