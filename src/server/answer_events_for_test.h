@@ -5,8 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer_event.h"
-#include "server/server_event.h"
+#include "server/event_writer.h"
 
 namespace cachalot {
 

@@ -19,8 +19,8 @@ std::string_view stop_reason(const AnswerEvent& event) {
 
 }  // namespace
 
-MessagesWriter::MessagesWriter(std::string id, std::string model)
-    : id_(std::move(id)), model_(std::move(model)) {}
+MessagesWriter::MessagesWriter(std::string id, std::string model, std::string request_id)
+    : id_(std::move(id)), model_(std::move(model)), request_id_(std::move(request_id)) {}
 
 std::vector<ServerEvent> MessagesWriter::take(const AnswerEvent& event) {
   std::vector<ServerEvent> out;
@@ -45,7 +45,7 @@ std::vector<ServerEvent> MessagesWriter::take(const AnswerEvent& event) {
   return out;
 }
 
-std::vector<ServerEvent> MessagesWriter::ping() const {
+std::vector<ServerEvent> MessagesWriter::waiting() const {
   if (!started_) return {};
   return {{"ping", object_of_type("ping")}};
 }
@@ -165,7 +165,9 @@ void MessagesWriter::finish(const AnswerEvent& event, std::vector<ServerEvent>& 
   cached_tokens_ = event.usage.cached_tokens;
   const Json reason(stop_reason(event));
   const Json sequence = event.stop_sequence.empty() ? Json() : Json(event.stop_sequence);
-  const Json total = usage(event.usage.completion_tokens);
+  Json total = usage(event.usage.completion_tokens);
+  total.set("output_tokens_details",
+            Json(Json::Object{{"thinking_tokens", Json::integer(event.usage.reasoning_tokens)}}));
   message_.set("content", Json(content_));
   message_.set("stop_reason", reason);
   message_.set("stop_sequence", sequence);
@@ -179,7 +181,7 @@ void MessagesWriter::finish(const AnswerEvent& event, std::vector<ServerEvent>& 
 
 void MessagesWriter::fail_answer(ApiError error, std::vector<ServerEvent>& out) {
   error_ = std::move(error);
-  out.push_back({"error", messages_error_json(*error_, id_)});
+  out.push_back({"error", messages_error_json(*error_, request_id_)});
 }
 
 }  // namespace cachalot

@@ -9,26 +9,21 @@
 #include <string>
 #include <vector>
 
-#include "server/answer_event.h"
-#include "server/server_event.h"
+#include "server/event_writer.h"
 
 namespace cachalot {
 
-class MessagesWriter {
+class MessagesWriter final : public EventWriter {
  public:
   // `id` begins with "msg_". It is the signature of thinking blocks, too: clients want one, and
   // nothing is signed here.
-  MessagesWriter(std::string id, std::string model);
+  MessagesWriter(std::string id, std::string model, std::string request_id);
 
-  // Events of one answer, in order.
-  std::vector<ServerEvent> take(const AnswerEvent& event);
-
-  // What keeps a waiting client waiting; nothing before message_start, which must come first.
-  std::vector<ServerEvent> ping() const;
-
-  // After the last event: the message, or why there is none.
-  const std::optional<ApiError>& error() const { return error_; }
-  const Json& message() const { return message_; }
+  std::vector<ServerEvent> take(const AnswerEvent& event) override;
+  // A ping, but nothing before message_start, which must come first.
+  std::vector<ServerEvent> waiting() const override;
+  const std::optional<ApiError>& error() const override { return error_; }
+  const Json& whole() const override { return message_; }
 
  private:
   enum class Block { none, thinking, text, tool_use };
@@ -46,6 +41,7 @@ class MessagesWriter {
 
   std::string id_;
   std::string model_;
+  std::string request_id_;
   bool started_ = false;
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;

@@ -8,9 +8,9 @@
 namespace cachalot {
 namespace {
 
-MessagesWriter new_writer() { return MessagesWriter("msg_1", "nano"); }
+MessagesWriter new_writer() { return MessagesWriter("msg_1", "nano", "req_1"); }
 
-const Json& content_of(const MessagesWriter& writer) { return *writer.message().find("content"); }
+const Json& content_of(const MessagesWriter& writer) { return *writer.whole().find("content"); }
 
 // What a client puts together from the events, as Anthropic's documentation says.
 Json assembled(const std::vector<ServerEvent>& events) {
@@ -60,7 +60,7 @@ TEST(MessagesWriter, WritesTheEventsOfAnthropicsProtocol) {
       R"(content_block_delta {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{\"city\": \"Par"}})",
       R"(content_block_delta {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "is\"}"}})",
       R"(content_block_stop {"type": "content_block_stop", "index": 2})",
-      R"(message_delta {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"input_tokens": 24, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 16, "output_tokens": 12}})",
+      R"(message_delta {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"input_tokens": 24, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 16, "output_tokens": 12, "output_tokens_details": {"thinking_tokens": 5}}})",
       R"(message_stop {"type": "message_stop"})",
   };
   EXPECT_EQ(lines_of(take_all(writer, answer_with_call())), expected);
@@ -69,7 +69,7 @@ TEST(MessagesWriter, WritesTheEventsOfAnthropicsProtocol) {
 TEST(MessagesWriter, GivesTheSameMessageWholeAndStreamed) {
   MessagesWriter writer = new_writer();
   const auto events = take_all(writer, answer_with_call());
-  EXPECT_EQ(assembled(events).dump(), writer.message().dump());
+  EXPECT_EQ(assembled(events).dump(), writer.whole().dump());
   EXPECT_EQ(content_of(writer).dump(),
             R"([{"type": "thinking", "thinking": "I look it up.", "signature": "msg_1"}, )"
             R"({"type": "text", "text": "One moment."}, )"
@@ -99,8 +99,8 @@ TEST(MessagesWriter, NamesTheReasonOfTheEnd) {
   const auto reason = [](const AnswerEvent& end) {
     MessagesWriter writer = new_writer();
     take_all(writer, {prefill_event(40, 16), delta_event(ParserEvent::kContent, "a"), end});
-    return writer.message().find("stop_reason")->dump() + " " +
-           writer.message().find("stop_sequence")->dump();
+    return writer.whole().find("stop_reason")->dump() + " " +
+           writer.whole().find("stop_sequence")->dump();
   };
   EXPECT_EQ(reason(finished_event("stop")), R"("end_turn" null)");
   EXPECT_EQ(reason(finished_event("length")), R"("max_tokens" null)");
@@ -130,7 +130,7 @@ TEST(MessagesWriter, ReportsACallThatCannotBeRead) {
   EXPECT_EQ(lines_of(events).back(),
             R"(error {"type": "error", "error": {"type": "api_error", "message": )"
             R"("the model wrote a call that cannot be read: a misspelled closing tag"}, )"
-            R"("request_id": "msg_1"})");
+            R"("request_id": "req_1"})");
 }
 
 TEST(MessagesWriter, ReportsAFailureInTheMiddle) {
@@ -139,14 +139,14 @@ TEST(MessagesWriter, ReportsAFailureInTheMiddle) {
       take_all(writer, {prefill_event(40, 0), failed_event(ApiError(503, "stopping"))});
   EXPECT_EQ(lines_of(events).back(),
             R"(error {"type": "error", "error": {"type": "overloaded_error", "message": )"
-            R"("stopping"}, "request_id": "msg_1"})");
+            R"("stopping"}, "request_id": "req_1"})");
 }
 
 TEST(MessagesWriter, PingsOnlyAfterTheStart) {
   MessagesWriter writer = new_writer();
-  EXPECT_TRUE(writer.ping().empty());
+  EXPECT_TRUE(writer.waiting().empty());
   writer.take(prefill_event(40, 0));
-  EXPECT_EQ(lines_of(writer.ping()), std::vector<std::string>{R"(ping {"type": "ping"})"});
+  EXPECT_EQ(lines_of(writer.waiting()), std::vector<std::string>{R"(ping {"type": "ping"})"});
 }
 
 TEST(MessagesWriter, WritesAnEmptyAnswer) {

@@ -84,7 +84,6 @@ ApiStatus parse_include(const RequestFields& fields, ResponsesRequest& request) 
   constexpr size_t kMostIncluded = 64;
   CACHALOT_TRY(const auto names, fields.strings("include", kMostIncluded));
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    if (name == "reasoning.encrypted_content") request.pack_reasoning = true;
     if (name == "message.output_text.logprobs") request.logprobs = true;
   }
   CACHALOT_TRY(const auto top, fields.integer("top_logprobs", 0, kMostTopLogprobs));

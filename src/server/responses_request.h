@@ -13,7 +13,6 @@ struct ResponsesRequest {
   ChatRequest chat;
   bool stream = false;
   std::set<std::string> custom_tools;  // qualified names; their calls are custom_tool_call items
-  bool pack_reasoning = false;         // include: reasoning.encrypted_content
   bool logprobs = false;               // include: message.output_text.logprobs
   Json echo;                           // members of the response that repeat the request
 };

@@ -136,7 +136,7 @@ TEST(ResponsesRequest, TakesSamplingFormatAndInclude) {
   EXPECT_EQ(request.chat.conversation.options.effort, 50);
   EXPECT_EQ(request.chat.constraint.kind, Constraint::kJsonSchema);
   EXPECT_EQ(request.chat.top_logprobs, 3);
-  EXPECT_TRUE(request.stream && request.pack_reasoning && request.logprobs);
+  EXPECT_TRUE(request.stream && request.logprobs);
   EXPECT_EQ(request.echo.find("metadata")->dump(), R"({"a": "b"})");
   EXPECT_EQ(request.echo.find("store")->dump(), "false");
   EXPECT_EQ(parsed(with(R"("text": {"format": {"type": "json_object"}})")).chat.constraint.kind,

@@ -14,7 +14,8 @@ Json number(int64_t value) { return Json::integer(value); }
 Json usage_of(const Usage& usage) {
   return Json(Json::Object{
       {"input_tokens", number(usage.prompt_tokens)},
-      {"input_tokens_details", Json(Json::Object{{"cached_tokens", number(usage.cached_tokens)}})},
+      {"input_tokens_details", Json(Json::Object{{"cache_write_tokens", number(0)},
+                                                 {"cached_tokens", number(usage.cached_tokens)}})},
       {"output_tokens", number(usage.completion_tokens)},
       {"output_tokens_details",
        Json(Json::Object{{"reasoning_tokens", number(usage.reasoning_tokens)}})},
@@ -177,8 +178,7 @@ void ResponsesWriter::close_text() {
   members.set("part", part);
   put("response.content_part.done", std::move(members));
   item_.set("content", Json(Json::Array{part}));
-  if (reasoning && settings_.pack_reasoning)
-    item_.set("encrypted_content", Json(pack_reasoning(text_)));
+  if (reasoning) item_.set("encrypted_content", Json(pack_reasoning(text_)));
 }
 
 void ResponsesWriter::close_call() {

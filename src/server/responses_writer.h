@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "server/answer_event.h"
 #include "server/call_arguments.h"
-#include "server/server_event.h"
+#include "server/event_writer.h"
 
 namespace cachalot {
 
@@ -22,20 +21,17 @@ struct ResponsesSettings {
   int64_t created_at = 0;              // seconds since 1970
   Json echo;                           // members that repeat the request
   std::set<std::string> custom_tools;  // qualified names
-  bool pack_reasoning = false;
   bool logprobs = false;
 };
 
-class ResponsesWriter {
+class ResponsesWriter final : public EventWriter {
  public:
   explicit ResponsesWriter(ResponsesSettings settings);
 
-  // Events of one answer, in order.
-  std::vector<ServerEvent> take(const AnswerEvent& event);
-
-  // After the last event: the response, or why there is none.
-  const std::optional<ApiError>& error() const { return error_; }
-  const Json& response() const { return response_; }
+  std::vector<ServerEvent> take(const AnswerEvent& event) override;
+  std::vector<ServerEvent> waiting() const override { return {}; }
+  const std::optional<ApiError>& error() const override { return error_; }
+  const Json& whole() const override { return response_; }
 
  private:
   enum class Item { none, reasoning, message, function_call, custom_tool_call };

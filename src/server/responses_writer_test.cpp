@@ -8,15 +8,14 @@
 namespace cachalot {
 namespace {
 
-ResponsesWriter new_writer(std::set<std::string> custom = {}, bool pack = false) {
+ResponsesWriter new_writer(std::set<std::string> custom = {}) {
   return ResponsesWriter({.id = "1",
                           .created_at = 7,
                           .echo = Json(Json::Object{{"model", Json("nano")}}),
-                          .custom_tools = std::move(custom),
-                          .pack_reasoning = pack});
+                          .custom_tools = std::move(custom)});
 }
 
-Json output_of(const ResponsesWriter& writer) { return *writer.response().find("output"); }
+Json output_of(const ResponsesWriter& writer) { return *writer.whole().find("output"); }
 
 TEST(ResponsesWriter, WritesTheEventsOfOpenAIsProtocol) {
   ResponsesWriter writer = new_writer();
@@ -37,7 +36,7 @@ TEST(ResponsesWriter, WritesTheEventsOfOpenAIsProtocol) {
       R"(reasoning_text.delta {"output_index": 0, "item_id": "rs_1_0", "content_index": 0, "delta": "it up."})",
       R"(reasoning_text.done {"output_index": 0, "item_id": "rs_1_0", "content_index": 0, "text": "I look it up."})",
       R"(content_part.done {"output_index": 0, "item_id": "rs_1_0", "content_index": 0, "part": {"type": "reasoning_text", "text": "I look it up."}})",
-      R"(output_item.done {"output_index": 0, "item": {"id": "rs_1_0", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "I look it up."}], "status": "completed"}})",
+      R"(output_item.done {"output_index": 0, "item": {"id": "rs_1_0", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "I look it up."}], "status": "completed", "encrypted_content": "plain:I look it up."}})",
       R"(output_item.added {"output_index": 1, "item": {"id": "msg_1_1", "type": "message", "role": "assistant", "content": [], "status": "in_progress"}})",
       R"(content_part.added {"output_index": 1, "item_id": "msg_1_1", "content_index": 0, "part": {"type": "output_text", "text": "", "annotations": [], "logprobs": []}})",
       R"(output_text.delta {"output_index": 1, "item_id": "msg_1_1", "content_index": 0, "delta": "One moment.", "logprobs": []})",
@@ -57,21 +56,22 @@ TEST(ResponsesWriter, WritesTheEventsOfOpenAIsProtocol) {
 TEST(ResponsesWriter, GivesTheSameResponseWholeAndStreamed) {
   ResponsesWriter writer = new_writer();
   const auto events = take_all(writer, answer_with_call());
-  EXPECT_EQ(events.back().data.find("response")->dump(), writer.response().dump());
+  EXPECT_EQ(events.back().data.find("response")->dump(), writer.whole().dump());
   Json::Array items;
   for (const ServerEvent& event : events)
     if (event.name == "response.output_item.done") items.push_back(*event.data.find("item"));
   EXPECT_EQ(Json(items).dump(), output_of(writer).dump());
-  EXPECT_EQ(writer.response().find("status")->dump(), "\"completed\"");
-  EXPECT_EQ(writer.response().find("model")->dump(), "\"nano\"");
-  EXPECT_EQ(writer.response().find("usage")->dump(),
-            R"({"input_tokens": 40, "input_tokens_details": {"cached_tokens": 16}, )"
+  EXPECT_EQ(writer.whole().find("status")->dump(), "\"completed\"");
+  EXPECT_EQ(writer.whole().find("model")->dump(), "\"nano\"");
+  EXPECT_EQ(writer.whole().find("usage")->dump(),
+            R"({"input_tokens": 40, "input_tokens_details": )"
+            R"({"cache_write_tokens": 0, "cached_tokens": 16}, )"
             R"("output_tokens": 12, "output_tokens_details": {"reasoning_tokens": 5}, )"
             R"("total_tokens": 52})");
 }
 
 TEST(ResponsesWriter, GivesItemsThatARequestTakesBack) {
-  ResponsesWriter writer = new_writer({}, true);
+  ResponsesWriter writer = new_writer();
   take_all(writer, answer_with_call());
   Json items = output_of(writer);
   // Some clients keep nothing but the packed form.
@@ -120,7 +120,7 @@ TEST(ResponsesWriter, EndsIncompleteAtTheLengthLimit) {
       take_all(writer, {call_event("c", "f"), delta_event(ParserEvent::kArguments, R"({"a": "x)"),
                         finished_event("length")});
   EXPECT_EQ(events.back().name, "response.incomplete");
-  EXPECT_EQ(writer.response().find("incomplete_details")->dump(),
+  EXPECT_EQ(writer.whole().find("incomplete_details")->dump(),
             R"({"reason": "max_output_tokens"})");
   const Json item = output_of(writer).array()->at(0);
   EXPECT_EQ(item.find("status")->dump(), "\"incomplete\"");
@@ -132,7 +132,7 @@ TEST(ResponsesWriter, FailsInTheMiddle) {
   const auto events = take_all(
       writer, {delta_event(ParserEvent::kContent, "a"), failed_event(ApiError(500, "broken"))});
   EXPECT_EQ(events.back().name, "response.failed");
-  EXPECT_EQ(writer.response().find("error")->dump(),
+  EXPECT_EQ(writer.whole().find("error")->dump(),
             R"({"code": "server_error", "message": "broken"})");
   EXPECT_EQ(writer.error()->message, "broken");
 }
