@@ -13,6 +13,7 @@
 #include "bench_command.h"
 #include "fit_command.h"
 #include "perplexity_command.h"
+#include "preprocess_command.h"
 #include "render_command.h"
 #include "report.h"
 #include "run_command.h"
@@ -58,6 +59,7 @@ void add_commands(CLI::App& app) {
   add_tokenize_command(app);
   add_render_command(app);
   add_perplexity_command(app);
+  add_preprocess_command(app);
   add_synth_command(app);
   add_bench_command(app);
   add_fit_command(app);

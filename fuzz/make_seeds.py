@@ -86,11 +86,18 @@ def expert_profile_fuzz():
         yield json.dumps({"cachalot_expert_profile": 1, "tokens": tokens}).encode()
 
 
+def image_fuzz():
+    for folder in (DATA / "images", DATA / "images/formats"):
+        for file in sorted(folder.iterdir()):
+            if file.suffix in (".jpg", ".png", ".webp", ".gif"):
+                yield file.read_bytes()
+
+
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     makers = {f.__name__: f for f in (bench_report_fuzz, chat_fuzz, checkpoint_fuzz,
-                                           expert_profile_fuzz, tokenizer_fuzz)}
+                                           expert_profile_fuzz, image_fuzz, tokenizer_fuzz)}
     seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
     for number, seed in enumerate(sorted(seeds)):
         (folder / f"seed-{number:04}").write_bytes(seed)
