@@ -93,11 +93,19 @@ def image_fuzz():
                 yield file.read_bytes()
 
 
+def prefix_cache_fuzz():
+    for flags, length, pages in ((1, 3, 0), (3, 5, 2), (0, 1, 1)):
+        numbers = [flags, length, length + 2, length, 0, length, pages, *range(length)]
+        references = struct.pack("<QQQ", 80, 1, 2) * pages
+        yield struct.pack(f"<{len(numbers)}Q", *numbers) + references
+
+
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     makers = {f.__name__: f for f in (bench_report_fuzz, chat_fuzz, checkpoint_fuzz,
-                                           expert_profile_fuzz, image_fuzz, tokenizer_fuzz)}
+                                           expert_profile_fuzz, image_fuzz, prefix_cache_fuzz,
+                                           tokenizer_fuzz)}
     seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
     for number, seed in enumerate(sorted(seeds)):
         (folder / f"seed-{number:04}").write_bytes(seed)

@@ -127,6 +127,22 @@ class Engine {
   // `saved` was made by this engine. Errors (nothing changes): as said; no page is free for the
   // last one, which is copied.
   virtual Status restore(int32_t sequence, const SavedSequence& saved);
+  // For files: the bytes of full page `index` of a state, [pages().bytes] in all. From any thread,
+  // also while a step runs: nobody writes to a page of a state.
+  virtual void read_page(const SavedSequence& saved, int64_t index, std::span<std::byte> to) const;
+  // And the way back: a state from what another said of itself, its first pages shared with
+  // `begin` (may be nullptr) as far as `shared` says and the others filled by `fill_page`. Errors
+  // (no page is kept): no engine of this model and these options can have made it; too few free
+  // pages; those of fill_page.
+  using FillPage = std::function<Status(int64_t index, std::span<std::byte> to)>;
+  virtual Result<std::shared_ptr<const SavedSequence>> load(const SequenceProgress& progress,
+                                                            std::vector<std::byte> copied,
+                                                            const SavedSequence* begin,
+                                                            int64_t shared,
+                                                            const FillPage& fill_page);
+  // What the bits of states and logits depend on besides the checkpoint: "cpu, avx2, fp8 ...".
+  virtual std::string arithmetic() const { return description(); }
+
   virtual PageUse pages() const { return {}; }
   // Pages that appending `tokens` takes: new ones, and a copy of the last one if it is shared.
   virtual int64_t pages_for(int32_t /*sequence*/, int64_t /*tokens*/) const { return 0; }

@@ -20,6 +20,7 @@ struct Parts {
   ModelWeights weights;
   ModelConstants constants;
   EngineOptions options;
+  std::string arithmetic;
   Caches caches;
   size_t workspace = 0;
   std::unique_ptr<WeightStore> store;  // nullptr: weights are used in place
@@ -96,6 +97,17 @@ class LocalEngine final : public Engine {
   Status restore(int32_t sequence, const SavedSequence& saved) override {
     return sequences_.restore(sequence, saved);
   }
+  void read_page(const SavedSequence& saved, int64_t index,
+                 std::span<std::byte> to) const override {
+    copy_page_out(parts_.caches, saved.pages()[static_cast<size_t>(index)], to);
+  }
+  Result<std::shared_ptr<const SavedSequence>> load(const SequenceProgress& progress,
+                                                    std::vector<std::byte> copied,
+                                                    const SavedSequence* begin, int64_t shared,
+                                                    const FillPage& fill_page) override {
+    return sequences_.load(progress, std::move(copied), begin, shared, fill_page);
+  }
+  std::string arithmetic() const override { return parts_.arithmetic; }
   PageUse pages() const override {
     const Caches& caches = parts_.caches;
     return {.total = caches.pages(),
@@ -233,6 +245,7 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
               .weights = std::move(weights),
               .constants = ModelConstants::make(config, std::move(token_classes)),
               .options = options,
+              .arithmetic = {},
               .caches = Caches(config, {.slots = options.max_sequences,
                                         .max_context = options.max_context,
                                         .rollback = options.rollback,
@@ -249,10 +262,13 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
 
   CACHALOT_TRY(parts.store, open_weight_store(*checkpoint, parts.weights, options));
   if (options.backend == Backend::reference) {
+    parts.arithmetic = "reference";
     return std::make_unique<LocalEngine<ReferenceDevice>>(std::move(parts), "reference");
   }
   CACHALOT_TRY(const Isa isa,
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
+  parts.arithmetic = fmt::format("cpu, {}, {}", name_of(isa),
+                                 options.expert_input == ExpertInput::int8 ? "int8" : "fp8");
   const int threads =
       options.threads > 0 ? options.threads : static_cast<int>(available_cpus().size());
   const std::string description =

@@ -7,31 +7,31 @@
 #include <filesystem>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/prefix_segment.h"
+#include "engine/prefix_store.h"
+#include "engine/prefix_writer.h"
 #include "engine/radix_tree.h"
 
 namespace cachalot {
 
 struct PrefixCacheOptions {
-  int64_t bytes = 0;  // most bytes of copies and pages in memory; 0: nothing is kept
-};
-
-// How a sequence came to be. A state serves whoever wants no more than it has.
-struct PrefixKind {
-  bool exact = true;    // no part of it was prefilled by the shortcut
-  bool drafts = false;  // every step fed the draft head's windows
-
-  bool serves(const PrefixKind& wanted) const {
-    return (exact || !wanted.exact) && (drafts || !wanted.drafts);
-  }
-  bool operator==(const PrefixKind&) const = default;
+  int64_t bytes = 0;  // most bytes of copies and pages in memory; 0: nothing is kept there
+  // The disk tier, which outlives the process: a folder of its own, most bytes in it, what the bits
+  // of states depend on (engine/cache_fingerprint.h). An empty path: none.
+  std::filesystem::path directory;
+  int64_t disk_bytes = 0;
+  std::string fingerprint;
+  std::function<void(const std::string&)> log;  // a line at a time; absent: to stderr
 };
 
 struct PrefixCacheStatistics {
@@ -39,6 +39,8 @@ struct PrefixCacheStatistics {
   int64_t hits = 0, misses = 0;
   int64_t tokens_saved = 0;  // not computed thanks to hits
   int64_t evictions = 0;     // from memory
+  int64_t disk_entries = 0, disk_bytes = 0;
+  int64_t disk_hits = 0;  // of the hits, those read from disk
 };
 
 // For one thread. A key holds an element per token: its id, or for a token of a picture a negative
@@ -47,7 +49,7 @@ class PrefixCache {
  public:
   using Kind = PrefixKind;
 
-  // `engine` outlives the cache.
+  // `engine` outlives the cache. A disk tier that cannot be opened is logged and left out.
   PrefixCache(Engine& engine, const PrefixCacheOptions& options);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
@@ -74,8 +76,11 @@ class PrefixCache {
   int64_t matched(std::span<const int64_t> key) const { return tree_.match(key).length; }
 
   // Drops the states that were not used for the longest time until the engine has `pages` free
-  // ones. False, and nothing is dropped, if that is not enough.
+  // ones. False, and no state is dropped, if that is not enough.
   bool release_pages(int64_t pages);
+
+  // Returns when everything kept so far is on disk, or will never be.
+  void flush();
 
   PrefixCacheStatistics statistics() const;
 
@@ -91,22 +96,36 @@ class PrefixCache {
   struct Entry {
     Kind kind;
     int64_t length = 0;
-    int64_t least = 0;  // it can be cut back to so many tokens
-    std::shared_ptr<const SavedSequence> saved;
+    int64_t least = 0;                           // it can be cut back to so many tokens
+    std::shared_ptr<const SavedSequence> saved;  // absent: on disk only
+    std::optional<RecordPlace> record;           // absent: in memory only
     Tree::Node* node = nullptr;
-    std::list<Entry*>::iterator place;  // in recent_
+    std::list<Entry*>::iterator place;  // in recent_, of one in memory
   };
   struct Found {
     Entry* entry = nullptr;
     int64_t length = 0;
   };
 
-  Found find(std::span<const int64_t> key, Kind wanted) const;
-  Entry* find_below(const Tree::Node& node, const Tree::Node* done, int64_t length,
-                    Kind wanted) const;
+  struct Begin {
+    std::shared_ptr<const SavedSequence> saved;
+    int64_t tokens = 0;
+  };
+
+  Found find(std::span<const int64_t> key, Kind wanted, bool in_memory = false) const;
+  Entry* find_below(const Tree::Node& node, const Tree::Node* done, int64_t length, Kind wanted,
+                    bool in_memory) const;
+  Result<std::optional<std::shared_ptr<const SavedSequence>>> state_of(Entry& entry);
+  Begin held_beginning(const Tree::Node& node) const;
+  Entry& add(Tree::Node& node, Kind kind);
   void hold(Entry& entry, std::shared_ptr<const SavedSequence> saved);
   void let_go(Entry& entry);
-  void drop(Entry& entry);
+  void record(std::span<const int64_t> key, Kind kind, int64_t written, const RecordPlace& place);
+  void forget_record(Entry& entry);
+  void remove(Entry& entry);
+  void drop_oldest();
+  void evict();
+  void collect();
   int64_t held_bytes() const;
   int64_t reclaimable_pages() const;
 
@@ -117,7 +136,10 @@ class PrefixCache {
   std::list<Entry*> recent_;                         // those in memory, last used first
   std::unordered_map<int32_t, int64_t> page_users_;  // entries by page
   int64_t copied_bytes_ = 0;
+  std::map<uint64_t, std::set<Entry*>> recorded_;  // by segment
   PrefixCacheStatistics counts_;
+  std::unique_ptr<PrefixStore> store_;    // nullptr: no disk tier
+  std::unique_ptr<PrefixWriter> writer_;  // before the store it goes
 };
 
 }  // namespace cachalot

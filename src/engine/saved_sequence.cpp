@@ -67,6 +67,20 @@ int64_t page_bytes(const Caches& caches) {
   return bytes;
 }
 
+void copy_page_out(const Caches& caches, int32_t page, std::span<std::byte> to) {
+  for_each_page_part(caches, page, caches.page_tokens(), [&](std::span<std::byte> part) {
+    std::memcpy(to.data(), part.data(), part.size());
+    to = to.subspan(part.size());
+  });
+}
+
+void copy_page_in(const Caches& caches, int32_t page, std::span<const std::byte> from) {
+  for_each_page_part(caches, page, caches.page_tokens(), [&](std::span<std::byte> part) {
+    std::memcpy(part.data(), from.data(), part.size());
+    from = from.subspan(part.size());
+  });
+}
+
 void copy_page(const Caches& caches, int32_t from, int32_t to, int64_t tokens) {
   std::vector<std::span<const std::byte>> parts;
   for_each_page_part(caches, from, tokens,

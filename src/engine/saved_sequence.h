@@ -63,6 +63,10 @@ void copy_in(const Caches& caches, const SequenceProgress& progress, int64_t slo
 // Of a full page.
 int64_t page_bytes(const Caches& caches);
 
+// A full page, [page_bytes].
+void copy_page_out(const Caches& caches, int32_t page, std::span<std::byte> to);
+void copy_page_in(const Caches& caches, int32_t page, std::span<const std::byte> from);
+
 // The first `tokens` positions of a page.
 void copy_page(const Caches& caches, int32_t from, int32_t to, int64_t tokens);
 

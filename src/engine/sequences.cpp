@@ -141,6 +141,60 @@ Status Sequences::restore(int32_t sequence, const SavedSequence& saved) {
   return {};
 }
 
+// Foreign numbers: any may come.
+Status Sequences::check_loadable(const SequenceProgress& progress,
+                                 std::span<const std::byte> copied) const {
+  const auto& [length, written, upper, start] = progress;
+  if (length < 1 || length > caches_.options().max_context || written < length ||
+      written > length + rollback_ || upper < 0 || upper > length || start < 0 || start > upper) {
+    return fail("a state of {} tokens, {} written, {} in the upper layers from {} on: impossible",
+                length, written, upper, start);
+  }
+  if ((upper < length || start > 0) && caches_.kept_copies().absent()) {
+    return fail("a state of the prefill shortcut, which this engine was opened without");
+  }
+  const int64_t expected = copied_bytes(caches_, progress);
+  if (std::ssize(copied) != expected) {
+    return fail("a state of {} tokens with {} bytes, expected {}", length, copied.size(), expected);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const SavedSequence>> Sequences::load(const SequenceProgress& progress,
+                                                             std::vector<std::byte> copied,
+                                                             const SavedSequence* begin,
+                                                             int64_t shared,
+                                                             const FillPage& fill_page) {
+  CACHALOT_OK(check_loadable(progress, copied));
+  const int64_t full = progress.length / page_tokens_;
+  if (begin == nullptr) shared = 0;
+  shared = std::min(shared, full);
+  if (pool_->free() < full - shared) {
+    return fail("{} pages are needed to load {} tokens, {} are free", full - shared,
+                progress.length, pool_->free());
+  }
+  std::vector<int32_t> held;
+  if (shared > 0) {
+    const auto common = begin->pages().first(static_cast<size_t>(shared));
+    held.assign(common.begin(), common.end());
+    pool_->share(common);
+  }
+  std::vector<std::byte> page(static_cast<size_t>(page_bytes(caches_)));
+  Status status;
+  while (status && std::ssize(held) < full) {
+    held.push_back(pool_->take());
+    status = fill_page(std::ssize(held) - 1, page);
+    if (status) copy_page_in(caches_, held.back(), page);
+  }
+  std::shared_ptr<const SavedSequence> saved;
+  if (status) {
+    saved = std::make_shared<const SavedSequence>(progress, std::move(copied), pool_, held);
+  }
+  pool_->release(held);
+  if (!status) return fail(status.error());
+  return saved;
+}
+
 View<const int32_t> Sequences::page_table() const {
   return {table_.data(), {static_cast<int64_t>(sequences_.size()), pages_per_slot_}};
 }

@@ -1,6 +1,7 @@
 // Which sequences are alive, how long they are, and which cache pages they hold.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,11 @@ class Sequences {
   // See Engine.
   Result<std::shared_ptr<const SavedSequence>> save(int32_t sequence) const;
   Status restore(int32_t sequence, const SavedSequence& saved);
+  using FillPage = std::function<Status(int64_t index, std::span<std::byte> to)>;
+  Result<std::shared_ptr<const SavedSequence>> load(const SequenceProgress& progress,
+                                                    std::vector<std::byte> copied,
+                                                    const SavedSequence* begin, int64_t shared,
+                                                    const FillPage& fill_page);
 
   // Positions before this the upper layers are done with.
   int64_t upper_length(int32_t sequence) const { return at(sequence).progress.upper_length; }
@@ -60,6 +66,7 @@ class Sequences {
     return std::span(table_).subspan(static_cast<size_t>(sequence * pages_per_slot_),
                                      static_cast<size_t>(at(sequence).pages));
   }
+  Status check_loadable(const SequenceProgress& progress, std::span<const std::byte> copied) const;
   bool last_page_is_shared(int32_t sequence) const;
   void keep_pages(int32_t sequence, int64_t count);
 
