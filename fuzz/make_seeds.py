@@ -86,6 +86,20 @@ def expert_profile_fuzz():
         yield json.dumps({"cachalot_expert_profile": 1, "tokens": tokens}).encode()
 
 
+def grammar_fuzz():
+    """The first byte is the kind; see Constraint::Kind."""
+    schema = {"type": "object", "required": ["a"], "properties": {
+        "a": {"type": "array", "items": {"$ref": "#"}, "minItems": 1, "maxItems": 3},
+        "b": {"anyOf": [{"type": "string", "pattern": "^[a-z]{1,9}$"}, {"enum": [1, None, "x"]}]},
+        "c": {"type": "number", "minimum": -1.5, "exclusiveMaximum": 20}}}
+    tools = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}]
+    yield b"\0" + json.dumps(tools).encode()
+    yield b"\2" + json.dumps(schema).encode()
+    yield b'\3root ::= "a" [^b-d]{2,3} (x | "c")* # end\nx ::= "\\n"?\n'
+    yield b"\4" + rb"^(?:[A-Z]\w+|\d{3,})(\s[^\]a-f\u00e9]+?){0,3}$"
+    yield b"\5yes"
+
+
 def image_fuzz():
     for folder in (DATA / "images", DATA / "images/formats"):
         for file in sorted(folder.iterdir()):
@@ -104,7 +118,7 @@ def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     makers = {f.__name__: f for f in (bench_report_fuzz, chat_fuzz, checkpoint_fuzz,
-                                           expert_profile_fuzz, image_fuzz, prefix_cache_fuzz,
+                                           expert_profile_fuzz, grammar_fuzz, image_fuzz, prefix_cache_fuzz,
                                            tokenizer_fuzz)}
     seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
     for number, seed in enumerate(sorted(seeds)):

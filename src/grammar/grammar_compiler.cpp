@@ -31,6 +31,20 @@ std::vector<Tool> chosen_tools(const ToolConstraint& constraint) {
   return result;
 }
 
+// Tokens that shape a conversation stay out of free text, those that mark places in pictures may
+// come.
+std::vector<int32_t> free_tokens(const Tokenizer& tokenizer) {
+  static constexpr std::string_view kShaping[] = {
+      control::kBegin,     control::kEnd,   control::kSystem,   control::kUser,
+      control::kAssistant, control::kThink, control::kEndThink, control::kLatestReminder};
+  std::vector<int32_t> result;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_added(id) &&
+        std::ranges::find(kShaping, tokenizer.token_name(id)) == std::end(kShaping))
+      result.push_back(id);
+  return result;
+}
+
 std::string key_of(const Constraint& constraint, const ToolConstraint& tools) {
   std::string key = fmt::format("{}\n{}\n{}\n", static_cast<int>(constraint.kind),
                                 static_cast<int>(tools.choice.kind), tools.parallel);
@@ -50,12 +64,14 @@ std::string key_of(const Constraint& constraint, const ToolConstraint& tools) {
 // One compilation.
 class Compilation {
  public:
-  Compilation(const Constraint& constraint, const ToolConstraint& tools, const Tokenizer& tokenizer)
+  Compilation(const Constraint& constraint, const ToolConstraint& tools, const Tokenizer& tokenizer,
+              const std::vector<int32_t>& free_tokens)
       : constraint_(constraint),
         choice_(tools.choice),
         parallel_(tools.parallel),
         tools_(chosen_tools(tools)),
         tokenizer_(tokenizer),
+        free_tokens_(free_tokens),
         json_(builder_),
         value_json_(builder_, forbidden_in_values()) {}
 
@@ -91,6 +107,7 @@ class Compilation {
   bool parallel_;
   std::vector<Tool> tools_;
   const Tokenizer& tokenizer_;
+  const std::vector<int32_t>& free_tokens_;
   GrammarBuilder builder_;
   JsonRules json_, value_json_;
 
@@ -152,25 +169,16 @@ class Compilation {
     return {};
   }
 
-  // Anything but the patterns and, if there are tools, what opens a block of calls. Control tokens
-  // that shape a conversation stay out, those that mark places in pictures may come.
+  // Anything but the patterns and, if there are tools, what opens a block of calls.
   int32_t add_free_text(int32_t from, std::vector<std::string> patterns) {
     if (!tools_.empty())
       patterns.insert(patterns.end(), block_openers().begin(), block_openers().end());
     const int32_t loop = builder_.add_node();
     builder_.add_empty(from, loop);
     const int32_t end = json_.texts().add_bytes_without(loop, patterns);
-    std::vector<int32_t> tokens;
-    for (int32_t id = 0; id < tokenizer_.vocab_size(); ++id) {
-      static constexpr std::string_view kShaping[] = {
-          control::kBegin,     control::kEnd,   control::kSystem,   control::kUser,
-          control::kAssistant, control::kThink, control::kEndThink, control::kLatestReminder};
-      const std::string_view name = tokenizer_.token_name(id);
-      const bool marker = name == control::kMarkup && !tools_.empty();
-      if (tokenizer_.is_added(id) && !marker &&
-          std::ranges::find(kShaping, name) == std::end(kShaping))
-        tokens.push_back(id);
-    }
+    std::vector<int32_t> tokens = free_tokens_;
+    if (const auto marker = tokenizer_.id_of(control::kMarkup); marker && !tools_.empty())
+      std::erase(tokens, *marker);
     builder_.add_tokens(end, std::move(tokens), loop);
     return end;
   }
@@ -190,7 +198,8 @@ class Compilation {
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size)
     : tokenizer_(tokenizer),
       vocab_size_(std::max(vocab_size, tokenizer.vocab_size())),
-      trie_(std::make_shared<const TokenTrie>(tokenizer)) {}
+      trie_(std::make_shared<const TokenTrie>(tokenizer)),
+      free_tokens_(free_tokens(tokenizer)) {}
 
 std::shared_ptr<const CompiledGrammar> GrammarCompiler::find(const std::string& key) const {
   const std::lock_guard lock(mutex_);
@@ -211,7 +220,7 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCompiler::compile(
     return fail("the schema, grammar or tools have {} bytes, more than {}", key.size(),
                 kLongestSource);
   if (auto known = find(key)) return known;
-  CACHALOT_TRY(auto compiled, Compilation(constraint, tools, tokenizer_).run());
+  CACHALOT_TRY(auto compiled, Compilation(constraint, tools, tokenizer_, free_tokens_).run());
   auto grammar = std::make_shared<const CompiledGrammar>(std::move(compiled.first), compiled.second,
                                                          tokenizer_, trie_, vocab_size_);
   const std::lock_guard lock(mutex_);

@@ -53,6 +53,7 @@ class GrammarCompiler {
   const Tokenizer& tokenizer_;
   int32_t vocab_size_;
   std::shared_ptr<const TokenTrie> trie_;
+  std::vector<int32_t> free_tokens_;  // control tokens that free text may hold
   mutable std::mutex mutex_;
   mutable std::list<Entry> kept_;  // the latest first
 

@@ -127,6 +127,7 @@ int32_t StateSpace::after_control_token(int32_t state, int32_t token) {
 std::vector<int32_t> StateSpace::collect(int32_t state) {
   const std::span<const TokenTrie::Node> nodes = trie_.nodes();
   std::vector<int32_t> tokens, path(static_cast<size_t>(trie_.longest()) + 1);
+  tokens.reserve(trie_.tokens().size());
   path[0] = state;
   ++walks_;
   int32_t met = 0;
