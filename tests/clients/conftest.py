@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -35,12 +36,14 @@ class Server:
                         "--port", str(port), *options]
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, text=True)
+        # A file: a pipe that nobody reads would fill and hold the server up.
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=self.log)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise RuntimeError(f"the server ended at its start: {self.process.stderr.read()}")
+                self.log.seek(0)
+                raise RuntimeError(f"the server ended at its start: {self.log.read()}")
             try:
                 with urllib.request.urlopen(self.url + "/health", timeout=5):
                     return self
