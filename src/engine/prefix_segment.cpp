@@ -83,13 +83,14 @@ class Reader {
 // A header that holds, of a block that ends within the file.
 Result<BlockHeader> read_header(const SegmentBytes& bytes, int64_t offset) {
   BlockHeader header;
-  const int64_t left = bytes.size - offset;
-  if (offset < 0 || left < kBlockHeader) return fail("offset {}: no whole block", offset);
+  if (offset < 0 || offset > bytes.size - kBlockHeader) {
+    return fail("offset {}: no whole block", offset);
+  }
   CACHALOT_OK(bytes.read(offset, std::as_writable_bytes(std::span(&header, 1))));
   if (header.magic != kBlockMagic || header.hash != hash_of(header)) {
     return fail("offset {}: no block begins here", offset);
   }
-  const auto room = static_cast<uint64_t>(left - kBlockHeader);
+  const auto room = static_cast<uint64_t>(bytes.size - offset - kBlockHeader);
   if (header.meta_bytes > room || header.body_bytes > room - header.meta_bytes) {
     return fail("offset {}: the block ends behind the file", offset);
   }

@@ -147,7 +147,9 @@ TEST(PrefixSegment, RefusesAPageThatIsNotTheOneReferredTo) {
   EXPECT_FALSE(read_page(bytes, {pages[0].offset, pages[1].hash}, page));
   EXPECT_FALSE(read_page(bytes, {written.offsets[0], pages[0].hash}, page));
   EXPECT_FALSE(read_page(bytes, pages[0], longer));
-  EXPECT_FALSE(read_page(bytes, {-5, pages[0].hash}, page));
+  for (const int64_t offset : {int64_t{-5}, bytes.size - 1, INT64_MIN, INT64_MAX}) {
+    EXPECT_FALSE(read_page(bytes, {offset, pages[0].hash}, page));
+  }
   EXPECT_FALSE(read_state(bytes, pages[0].offset));
 }
 
