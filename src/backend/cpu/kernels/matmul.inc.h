@@ -5,8 +5,8 @@
 // tokens. Many tokens: kPanelRows rows x kPanelColumns columns are decoded into a panel for L1 that
 // all tokens of a block of kTokenBlock then use; all panels of the same columns come one after the
 // other, so that L2 keeps these columns of the activations, and the sums wait there between
-// columns. Both fetch the rows that come next while they compute: a processor's own prefetching
-// stops at the page borders of every row.
+// columns. Both fetch what comes next while they compute, the rows below or the product the thread
+// takes afterwards: a processor's own prefetching stops at the page borders of every row.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_rows.inc.h"
@@ -53,12 +53,6 @@ CACHALOT_INLINE int64_t end_of_rows(int64_t first, int64_t most, int64_t end) {
   return last;
 }
 
-// Fetches block b of the row `rows` below, once for every cache line.
-template <class Row>
-CACHALOT_INLINE void fetch_below(const Row& row, const PackedWeight& w, int64_t b, int64_t rows) {
-  if (b % (64 / Row::kBytes) == 0) __builtin_prefetch(row.at(b) + rows * w.row_bytes());
-}
-
 // ------------------------------------------------------------------------------------ few tokens
 
 // Activations of one block: tokens' vectors, scaled where the weight leaves that to them.
@@ -78,45 +72,67 @@ struct Input {
   }
 };
 
+// Sums of kTileRows rows from `row` on and kTokens tokens, [kTileRows][kTokens]. A function of its
+// own, so that nothing else wants its registers.
+template <class Row, int kTokens>
+__attribute__((noinline)) void dot_rows(Row row, const float* const* tokens, const float* scales,
+                                        int64_t blocks, Fetcher& fetcher, float* out) {
+  const float* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
+  F32 sums[kTileRows][kTokens];
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
+  }
+  // Three rows by a pointer and the distance of rows, the last by its own.
+  Row bottom = row.below(kTileRows - 1);
+  Fetcher next = fetcher;
+  for (int64_t b = 0; b < blocks; ++b) {
+    if constexpr (!Row::kFetchesBelow) next.step(kTileRows * Row::kBytes);
+    const Input<Row, kTokens> input(x, scales, b);
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) {
+      const Row here = r + 1 < kTileRows ? row.below(r) : bottom;
+      if (Row::kFetchesBelow && b % (64 / Row::kBytes) == 0) {
+        __builtin_prefetch(here.below(kTileRows).at(0));
+      }
+      const Block w = here.block(0);
+#pragma GCC unroll 4
+      for (int i = 0; i < kBlockVectors; ++i) {
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) sums[r][t] = fma(w.v[i], input.v[t][i], sums[r][t]);
+      }
+    }
+    row.advance();
+    bottom.advance();
+  }
+  fetcher = next;
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) out[r * kTokens + t] = sum(sums[r][t]) * Row::kOutputFactor;
+  }
+}
+
 template <class Row, int kTokens>
 void multiply_few(const Product& p) {
   const float* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const float*>(p.x[t]);
   const int64_t blocks = p.weight.columns / kBlock;
+  Fetcher(p.next_scales).step(p.next_scales.bytes);
+  Fetcher next(p.next_codes);
   for (int64_t first = p.first_row, last; first < p.last_row; first = last) {
     last = end_of_rows<Row>(first, kTileRows, p.last_row);
-    const float* scales = input_scales<Row>(p.weight, first);
-    const Row rows[kTileRows] = {
-      Row(p.weight, first),
-      Row(p.weight, clamped(first + 1, last)),
-#if defined(__AVX2__)
-      Row(p.weight, clamped(first + 2, last)),
-      Row(p.weight, clamped(first + 3, last))
-#endif
-    };
-    F32 sums[kTileRows][kTokens];
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) {
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
+    Row row(p.weight, first);
+    if (last - first < kTileRows) {  // the rest row by row
+      last = first + 1;
+      row.repeat();
     }
-    for (int64_t b = 0; b < blocks; ++b) {
-      const Input<Row, kTokens> input(x, scales, b);
-#pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) {
-        fetch_below(rows[r], p.weight, b, kTileRows);
-        const Block w = rows[r].block(b);
-#pragma GCC unroll 4
-        for (int i = 0; i < kBlockVectors; ++i) {
-#pragma GCC unroll 8
-          for (int t = 0; t < kTokens; ++t) sums[r][t] = fma(w.v[i], input.v[t][i], sums[r][t]);
-        }
-      }
-    }
+    float sums[kTileRows][kTokens];
+    dot_rows<Row, kTokens>(row, x, input_scales<Row>(p.weight, first), blocks, next, sums[0]);
     for (int r = 0; r < last - first; ++r) {
-      for (int t = 0; t < kTokens; ++t) {
-        put(p, t, first + r, sum(sums[r][t]) * Row::kOutputFactor);
-      }
+      for (int t = 0; t < kTokens; ++t) put(p, t, first + r, sums[r][t]);
     }
   }
 }

@@ -124,35 +124,17 @@ void put_tile(const Product& p, int64_t first_token, int64_t tokens, int64_t fir
 // overtakes its stores waits for them to leave the core.
 constexpr int64_t kGroupsInFlight = 2;
 
-// Fetches memory into L2 bit by bit.
-class Fetcher {
- public:
-  Fetcher(Upcoming memory, int64_t steps)
-      : at_(memory.data),
-        end_(memory.data + memory.bytes),
-        step_((memory.bytes / 64 + steps) / steps * 64) {}
-
-  CACHALOT_INLINE_MEMBER void step() {
-    for (int64_t i = 0; i < step_ && at_ < end_; i += 64, at_ += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
-    }
-  }
-
- private:
-  const uint8_t* at_;
-  const uint8_t* end_;
-  int64_t step_;
-};
-
 // Up to two token tiles: the sums stay in registers, one group is decoded while another is
 // multiplied, and the next product's weights are on their way.
 template <class Rows, bool kTwo>
 void multiply_streaming(const Rows& rows, int64_t groups, Activations x, uint8_t* ring, float* sums,
-                        Fetcher next) {
+                        const Upcoming& upcoming) {
+  Fetcher next(upcoming);
+  const int64_t fetched = upcoming.bytes / (4 * groups) + 1;
   load_sums<kTwo>(sums);
   int64_t ready = 1 - kGroupsInFlight;
   const auto multiply_ready = [&](int64_t quarter) {
-    next.step();
+    next.step(fetched);
     if (ready < 0) return;
     multiply_quarter<kTwo>(ring + ready % kGroupsInFlight * kGroupBytes, quarter, x);
   };
@@ -205,9 +187,9 @@ class Piece {
       for (int64_t i = 0; i < row_groups_; ++i) {
         each_pair([&]<bool kTwo>(int64_t, Activations x) {
           // Scales first: they are read before the codes.
-          Fetcher(p_.next_scales, 1).step();
+          Fetcher(p_.next_scales).step(p_.next_scales.bytes);
           multiply_streaming<Rows, kTwo>(rows(i), groups_, x, scratch_.panel, sums(0, i),
-                                         Fetcher(p_.next_codes, 4 * groups_));
+                                         p_.next_codes);
         });
       }
     } else {
