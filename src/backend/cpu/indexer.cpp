@@ -6,12 +6,13 @@
 #include "backend/cpu/queue.h"
 #include "backend/cpu/rotary.h"
 #include "backend/cpu/row_tasks.h"
+#include "backend/cpu/score_counts.h"
 #include "backend/cpu/top_entries.h"
 
 namespace cachalot::cpu {
 namespace {
 
-// Entries one task scores: 140 KB of keys.
+// Entries one task scores, about: 140 KB of keys.
 constexpr int64_t kEntryBlock = 2048;
 // Scores held at a time; rows of a step go through in chunks that fit.
 constexpr int64_t kMostScores = int64_t{1} << 22;
@@ -47,87 +48,184 @@ class Selection {
   Selection(Queue& queue, const IndexSelectArgs& args)
       : args_(args),
         rows_(queue.rows()),
+        threads_(queue.team().size()),
         heads_(args.q.extent(1)),
         width_(args.q.extent(2)),
         row_bytes_(index_key_row_bytes(width_)) {
-    for (int64_t t = 0; t < args.rows.tokens(); ++t) {
+    const int64_t tokens = args.rows.tokens();
+    for (int64_t t = 0; t < tokens; ++t) {
       most_entries_ = std::max(most_entries_, pool_of(args, t).count);
     }
-    block_scores_ = args.candidate_use == CandidateUse::build
-                        ? divide_up(most_entries_, args.candidate_block)
-                        : 0;
+    if (args.candidate_use == CandidateUse::build) {
+      entry_block_ = divide_up(kEntryBlock, args.candidate_block) * args.candidate_block;
+      candidate_blocks_ = divide_up(most_entries_, args.candidate_block);
+    }
+    blocks_ = divide_up(most_entries_, entry_block_);
+    shared_ = tokens < threads_ && blocks_ > 2;
     chunk_ = std::clamp<int64_t>(kMostScores / std::max<int64_t>(most_entries_, 1), 1,
-                                 std::max<int64_t>(args.rows.tokens(), 1));
+                                 std::max<int64_t>(tokens, 1));
     ScratchLayout shared;
     const size_t queries = shared.add(chunk_ * index_query_bytes(heads_, width_), 1);
     const size_t weights = shared.add(chunk_ * heads_, sizeof(float));
     const size_t scores = shared.add(chunk_ * most_entries_, sizeof(float));
+    const size_t best = shared.add(chunk_ * candidate_blocks_, sizeof(float));
+    const int64_t shared_rows = shared_ ? chunk_ : 0;
+    const size_t counts =
+        shared.add(shared_rows * threads_ * ScoreCounts::kDigits, sizeof(int32_t));
+    const size_t kept = shared.add(shared_rows * most_entries_, sizeof(int32_t));
+    const size_t kept_scores = shared.add(shared_rows * most_entries_, sizeof(float));
+    const size_t kept_counts = shared.add(shared_rows * blocks_, sizeof(int64_t));
     std::byte* base = queue.scratch().reserve_shared(shared.bytes());
     queries_ = base + queries;
     weights_ = reinterpret_cast<float*>(base + weights);
     scores_ = reinterpret_cast<float*>(base + scores);
-    queue.scratch().reserve_per_thread(static_cast<size_t>(
-        std::max(heads_ * row_bytes_ + width_ * static_cast<int64_t>(sizeof(bf16)),
-                 block_scores_ * static_cast<int64_t>(sizeof(float)))));
+    best_ = reinterpret_cast<float*>(base + best);
+    counts_ = reinterpret_cast<int32_t*>(base + counts);
+    kept_ = reinterpret_cast<int32_t*>(base + kept);
+    kept_scores_ = reinterpret_cast<float*>(base + kept_scores);
+    kept_counts_ = reinterpret_cast<int64_t*>(base + kept_counts);
+    queue.scratch().reserve_per_thread(
+        static_cast<size_t>(kHeadGroup * row_bytes_ + width_ * static_cast<int64_t>(sizeof(bf16))));
   }
 
   int64_t chunk() const { return chunk_; }
   int64_t most_entries() const { return most_entries_; }
 
-  // iq and w of row first + i, i < chunk().
-  void prepare(int64_t first, int64_t i, std::byte* scratch) {
-    const int64_t t = first + i;
-    // The head first: packed rows have odd sizes, behind which a bf16 would lie misaligned.
-    bf16* head = reinterpret_cast<bf16*>(scratch);
-    uint8_t* packed = reinterpret_cast<uint8_t*>(head + width_);
-    Rotation turn;
-    fill_rotation(args_.frequencies, args_.rows.positions.data[t], false, turn);
-    for (int64_t h = 0; h < heads_; ++h) {
-      std::copy_n(args_.q.row(t) + h * width_, width_, head);
-      rows_.rotate(head, width_, turn.cosine, turn.sine, turn.pairs);
-      rows_.pack_index_key(head, width_, packed + h * row_bytes_);
-      weights_[i * heads_ + h] =
-          round_to_bf16(to_float(args_.weights.row(t)[h]) * args_.weight_scale);
+  // Rows first .. first + count - 1.
+  void run(const TeamMember& member, int64_t first, int64_t count, std::byte* scratch) {
+    const int64_t head_groups = divide_up(heads_, kHeadGroup);
+    share_pieces(member, count * head_groups, [&](int64_t piece) {
+      prepare(first, piece / head_groups, piece % head_groups * kHeadGroup, scratch);
+    });
+    for (int64_t i = 0; shared_ && i < count; ++i) counts_of(i).clear(member.index());
+    member.barrier();
+    share_pieces(member, count * blocks_, [&](int64_t piece) {
+      score(first, piece / blocks_, piece % blocks_, member.index());
+    });
+    member.barrier();
+    if (shared_) {
+      for (int64_t i = 0; i < count; ++i) keep(member, first, i);
+      member.barrier();
     }
-    rows_.prepare_index_query(packed, heads_, width_, query(i));
-  }
-
-  // Entries block * kEntryBlock and following of row first + i.
-  void score(int64_t first, int64_t i, int64_t block) {
-    const Pool pool = pool_of(args_, first + i);
-    const int32_t slot = args_.rows.slots.data[first + i];
-    const int64_t end = std::min(pool.count, (block + 1) * kEntryBlock);
-    for (int64_t at = block * kEntryBlock; at < end; at += kIndexTile) {
-      const int64_t count = std::min(kIndexTile, end - at);
-      const uint8_t* keys[kIndexTile];
-      for (int64_t k = 0; k < count; ++k) keys[k] = args_.keys.row(slot, pool.entry(at + k));
-      rows_.index_scores(query(i), weights_ + i * heads_, heads_, width_, keys, count,
-                         scores_ + i * most_entries_ + at);
-    }
-  }
-
-  void select(int64_t first, int64_t i, std::byte* scratch) {
-    const int64_t t = first + i;
-    const Pool pool = pool_of(args_, t);
-    const float* scores = scores_ + i * most_entries_;
-    if (args_.candidate_use == CandidateUse::build) {
-      build_candidates(t, scores, pool.count, reinterpret_cast<float*>(scratch));
-    }
-    write_chosen(scores, pool.count, args_.chosen.row(t), args_.chosen.extent(1),
-                 [&](int64_t j) { return pool.entry(j); });
+    share_pieces(member, candidate_blocks_ > 0 ? 2 * count : count, [&](int64_t i) {
+      if (i < count) {
+        select(first, i);
+      } else {
+        select_candidates(first, i - count);
+      }
+    });
   }
 
  private:
-  std::byte* query(int64_t i) { return queries_ + i * index_query_bytes(heads_, width_); }
+  // Heads that are prepared together.
+  static constexpr int64_t kHeadGroup = 4;
 
-  void build_candidates(int64_t t, const float* scores, int64_t visible, float* best) {
-    const int64_t size = args_.candidate_block, blocks = divide_up(visible, size);
-    for (int64_t b = 0; b < blocks; ++b) {
-      best[b] = -std::numeric_limits<float>::infinity();
-      for (int64_t j = b * size; j < std::min(visible, (b + 1) * size); ++j) {
-        best[b] = scores[j] > best[b] ? scores[j] : best[b];
-      }
+  // Heads `head` and following of iq and w of row first + i, i < chunk().
+  void prepare(int64_t first, int64_t i, int64_t head, std::byte* scratch) {
+    const int64_t t = first + i, count = std::min(kHeadGroup, heads_ - head);
+    // The head first: packed rows have odd sizes, behind which a bf16 would lie misaligned.
+    bf16* values = reinterpret_cast<bf16*>(scratch);
+    uint8_t* packed = reinterpret_cast<uint8_t*>(values + width_);
+    Rotation turn;
+    fill_rotation(args_.frequencies, args_.rows.positions.data[t], false, turn);
+    for (int64_t h = 0; h < count; ++h) {
+      std::copy_n(args_.q.row(t) + (head + h) * width_, width_, values);
+      rows_.rotate(values, width_, turn.cosine, turn.sine, turn.pairs);
+      rows_.pack_index_key(values, width_, packed + h * row_bytes_);
+      weights_[i * heads_ + head + h] =
+          round_to_bf16(to_float(args_.weights.row(t)[head + h]) * args_.weight_scale);
     }
+    rows_.prepare_index_query(packed, count, width_, query(i) + index_query_bytes(head, width_));
+  }
+
+  // Entries block * entry_block_ and following of row first + i.
+  void score(int64_t first, int64_t i, int64_t block, int thread) {
+    const Pool pool = pool_of(args_, first + i);
+    const int32_t slot = args_.rows.slots.data[first + i];
+    const Range range = range_of(pool, block);
+    for (int64_t at = range.first; at < range.last; at += kIndexTile) {
+      const int64_t count = std::min(kIndexTile, range.last - at);
+      const uint8_t* keys[kIndexTile];
+      for (int64_t k = 0; k < count; ++k) keys[k] = args_.keys.row(slot, pool.entry(at + k));
+      rows_.index_scores(query(i), weights_ + i * heads_, heads_, width_, keys, count,
+                         scores_of(i) + at);
+    }
+    if (range.first >= range.last) return;
+    if (candidate_blocks_ > 0) find_best(i, range);
+    if (shared_) {
+      counts_of(i).add(thread, scores_of(i) + range.first, range.last - range.first);
+    }
+  }
+
+  // Leaves in every block of row first + i what may be among the chosen.
+  void keep(const TeamMember& member, int64_t first, int64_t i) {
+    const Pool pool = pool_of(args_, first + i);
+    const uint32_t least = counts_of(i).least_of(args_.chosen.extent(1), member.count());
+    share_pieces(member, blocks_, [&](int64_t block) {
+      const Range range = range_of(pool, block);
+      int64_t count = 0;
+      for (int64_t at = range.first; at < range.last; ++at) {
+        const float score = scores_of(i)[at];
+        kept_[i * most_entries_ + range.first + count] = static_cast<int32_t>(at);
+        kept_scores_[i * most_entries_ + range.first + count] = score;
+        count += score_order(score) >= least;
+      }
+      kept_counts_[i * blocks_ + block] = count;
+    });
+  }
+
+  void select(int64_t first, int64_t i) {
+    const int64_t t = first + i;
+    const Pool pool = pool_of(args_, t);
+    int32_t* chosen = args_.chosen.row(t);
+    const int64_t most = args_.chosen.extent(1);
+    if (!shared_) {
+      write_chosen(scores_of(i), pool.count, chosen, most,
+                   [&](int64_t j) { return pool.entry(j); });
+      return;
+    }
+    int32_t* kept = kept_ + i * most_entries_;
+    float* kept_scores = kept_scores_ + i * most_entries_;
+    int64_t count = 0;
+    for (int64_t block = 0; block * entry_block_ < pool.count; ++block) {
+      const int64_t from = block * entry_block_, more = kept_counts_[i * blocks_ + block];
+      std::copy_n(kept + from, more, kept + count);
+      std::copy_n(kept_scores + from, more, kept_scores + count);
+      count += more;
+    }
+    write_chosen(kept_scores, count, chosen, most, [&](int64_t j) { return pool.entry(kept[j]); });
+  }
+
+  struct Range {
+    int64_t first, last;
+  };
+  Range range_of(const Pool& pool, int64_t block) const {
+    return {block * entry_block_, std::min(pool.count, (block + 1) * entry_block_)};
+  }
+
+  std::byte* query(int64_t i) { return queries_ + i * index_query_bytes(heads_, width_); }
+  float* scores_of(int64_t i) { return scores_ + i * most_entries_; }
+  ScoreCounts counts_of(int64_t i) {
+    return ScoreCounts(counts_ + i * threads_ * ScoreCounts::kDigits);
+  }
+
+  // The largest score of every candidate block of a range, -infinity where none is a number.
+  void find_best(int64_t i, const Range& range) {
+    const float* scores = scores_of(i);
+    const int64_t size = args_.candidate_block;
+    for (int64_t at = range.first; at < range.last; at += size) {
+      float best = -std::numeric_limits<float>::infinity();
+      for (int64_t j = at; j < std::min(range.last, at + size); ++j) {
+        best = scores[j] > best ? scores[j] : best;
+      }
+      best_[i * candidate_blocks_ + at / size] = best;
+    }
+  }
+
+  void select_candidates(int64_t first, int64_t i) {
+    const int64_t t = first + i;
+    const int64_t blocks = divide_up(pool_of(args_, t).count, args_.candidate_block);
+    float* best = best_ + i * candidate_blocks_;
     // The newest block, often incomplete, always qualifies.
     if (blocks > 0) best[blocks - 1] = std::numeric_limits<float>::infinity();
     write_chosen(best, blocks, args_.candidates.row(t), args_.candidates.extent(1),
@@ -144,11 +242,21 @@ class Selection {
 
   const IndexSelectArgs& args_;
   const RowKernels& rows_;
+  const int threads_;
   const int64_t heads_, width_, row_bytes_;
-  int64_t most_entries_ = 0, block_scores_ = 0, chunk_ = 1;
+  int64_t most_entries_ = 0, chunk_ = 1;
+  int64_t entry_block_ = kEntryBlock, blocks_ = 0;  // entries of a task, tasks of a row
+  int64_t candidate_blocks_ = 0;                    // where candidates are built
+  bool shared_ = false;                             // few rows: the threads choose together
   std::byte* queries_ = nullptr;
   float* weights_ = nullptr;
   float* scores_ = nullptr;
+  float* best_ = nullptr;  // of every candidate block
+  // Where threads choose together, of every row: the counts, and what keep() left of every block.
+  int32_t* counts_ = nullptr;
+  int32_t* kept_ = nullptr;
+  float* kept_scores_ = nullptr;
+  int64_t* kept_counts_ = nullptr;
 };
 
 }  // namespace
@@ -158,20 +266,13 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
   const int64_t tokens = args.rows.tokens(), heads = args.q.extent(1), width = args.q.extent(2);
   CACHALOT_CHECK(heads <= kMostHeads, "index_select: {} heads", heads);
   Selection selection(queue, args);
-  const int64_t blocks = divide_up(selection.most_entries(), kEntryBlock);
   // 16-bit products: an eighth of a multiply-add each.
   const int64_t work = tokens * heads * width * (1 + selection.most_entries() / 8);
   queue.run(work, [&](const TeamMember& member) {
     std::byte* scratch = queue.scratch().of_thread(member.index());
     for (int64_t first = 0; first < tokens; first += selection.chunk()) {
-      const int64_t count = std::min(selection.chunk(), tokens - first);
-      share_pieces(member, count, [&](int64_t i) { selection.prepare(first, i, scratch); });
-      member.barrier();
-      share_pieces(member, count * blocks,
-                   [&](int64_t task) { selection.score(first, task / blocks, task % blocks); });
-      member.barrier();
-      share_pieces(member, count, [&](int64_t i) { selection.select(first, i, scratch); });
-      member.barrier();  // the next chunk takes the same scratch
+      if (first > 0) member.barrier();  // the chunk before used the same scratch
+      selection.run(member, first, std::min(selection.chunk(), tokens - first), scratch);
     }
   });
 }

@@ -106,6 +106,63 @@ TEST(LargeRows, AttentionMatchesDouble) {
   });
 }
 
+// Few rows are shared by all threads, many are a task each: the same bits.
+TEST(LargeRows, AttentionIsTheSameInFewRowsAndInMany) {
+  constexpr int64_t kHeads = 6, kHeadDim = 96, kWindow = 100, kRing = 128, kChosen = 70;
+  constexpr int64_t kMany = 40;
+  constexpr int32_t kPosition = 300;
+  const int64_t window_bytes = window_row_bytes(kHeadDim),
+                latent_bytes = latent_row_bytes(kHeadDim);
+  std::mt19937 engine(29);
+  std::vector<uint8_t> own(kMany * window_bytes), ring(kRing * window_bytes),
+      latents(kPosition * latent_bytes);
+  const auto fill_window = [&](uint8_t* row) {
+    quantize_window_row(random_floats(engine, kHeadDim).data(), kHeadDim, row);
+  };
+  for (int64_t p = 0; p < kRing; ++p) fill_window(&ring[p * window_bytes]);
+  for (int64_t t = 0; t < kMany; ++t) fill_window(&own[t * window_bytes]);
+  for (int32_t i = 0; i < kPosition; ++i) {
+    quantize_latent_row(random_floats(engine, kHeadDim).data(), kHeadDim,
+                        &latents[i * latent_bytes]);
+  }
+  std::vector<int32_t> chosen(kMany * kChosen), positions(kMany, kPosition), slots(kMany, 0),
+      first_rows(kMany);
+  for (int64_t t = 0; t < kMany; ++t) {
+    first_rows[t] = static_cast<int32_t>(t);
+    for (int64_t i = 0; i < kChosen; ++i) chosen[t * kChosen + i] = static_cast<int32_t>(3 * i);
+    if (t % 3 == 0) std::fill_n(&chosen[t * kChosen + 31], kChosen - 31, -1);
+  }
+  const int64_t row_size = kHeads * kHeadDim;
+  const std::vector<bf16> q = bf16s_of(random_floats(engine, kMany * row_size));
+  const std::vector<float> sink = random_floats(engine, kHeads), frequencies(13, 0.01f);
+  const int32_t page = 0, own_row = 0;
+  on_all_queues([&](Queue& queue) {
+    const auto attend = [&](int64_t first, int64_t count, bf16* o) {
+      const int32_t* rows = count == 1 ? &own_row : first_rows.data();
+      sparse_attention(
+          queue, {.rows = {{&positions[first], {count}}, {&slots[first], {count}}, {rows, {count}}},
+                  .q = {&q[first * row_size], {count, kHeads, kHeadDim}},
+                  .window_rows = {&own[first * window_bytes], {count, window_bytes}},
+                  .ring = {ring.data(), {1, kRing, window_bytes}},
+                  .window = kWindow,
+                  .chosen = {&chosen[first * kChosen], {count, kChosen}},
+                  .latents = {{latents.data(), {1, kPosition, latent_bytes}}, {&page, {1, 1}}},
+                  .sink = {sink.data(), {kHeads}},
+                  .frequencies = {frequencies.data(), {13}},
+                  .scale = 0.1f,
+                  .o = {o, {count, kHeads, kHeadDim}}});
+    };
+    std::vector<bf16> together(kMany * row_size), alone(row_size);
+    attend(0, kMany, together.data());
+    for (int64_t t = 0; t < kMany; ++t) {
+      attend(t, 1, alone.data());
+      for (int64_t i = 0; i < row_size; ++i) {
+        ASSERT_EQ(alone[i].bits, together[t * row_size + i].bits) << t << " " << i;
+      }
+    }
+  });
+}
+
 // 5000 visible entries of one row and their scores in double.
 struct Entries {
   static constexpr int64_t kCount = 5000, kHeads = 4, kWidth = 64;

@@ -44,9 +44,9 @@ const MatmulKernels& int8_kernels_for(Isa isa) {
 }
 
 const RowKernels& row_kernels_for(Isa isa) {
-  // Nothing in a row's kernels is a product of tiles.
-  return choose(isa, kGenericRowKernels, kAvx2RowKernels, kAvx512RowKernels, kAvx512Bf16RowKernels,
-                kAvx512RowKernels);
+  // Nothing in a row's kernels is a product of BF16 values or tiles.
+  const RowKernels& avx512 = has_avx512_vnni() ? kVnniRowKernels : kAvx512RowKernels;
+  return choose(isa, kGenericRowKernels, kAvx2RowKernels, avx512, avx512, avx512);
 }
 
 Queue::Queue(ThreadTeam& team, Isa isa, Arena arena)

@@ -96,7 +96,7 @@ TEST(RowKernels, UnpackEveryCode) {
     for (int64_t i = 0; i < n / 16; ++i) row[n / 2 + i] = static_cast<uint8_t>(i * 4 % 127);
     std::vector<float> expected(n), found(n);
     dequantize_latent_row(row.data(), n, expected.data());
-    kernels.unpack_latent(row.data(), n, found.data());
+    kernels.unpack_latent(row.data(), n, 0, n, found.data());
     EXPECT_EQ(found, expected);
 
     const int64_t width = 256;
@@ -105,7 +105,7 @@ TEST(RowKernels, UnpackEveryCode) {
     for (int64_t i = 0; i < width / 32; ++i) window[width + i] = static_cast<uint8_t>(100 + 9 * i);
     std::vector<float> wide(width), wide_found(width);
     dequantize_window_row(window.data(), width, wide.data());
-    kernels.unpack_window(window.data(), width, wide_found.data());
+    kernels.unpack_window(window.data(), width, 0, width, wide_found.data());
     EXPECT_EQ(wide_found, wide);
     std::vector<bf16> narrow(width);
     kernels.unpack_e4m3(window.data(), window.data() + width, width, narrow.data());

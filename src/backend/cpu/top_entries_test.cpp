@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "backend/cpu/score_counts.h"
+
 namespace cachalot::cpu {
 namespace {
 
@@ -56,6 +58,26 @@ TEST(TopEntries, NeverChooseInfinitelyBadOrNotANumber) {
   EXPECT_EQ(chosen(scores, 6), (std::vector<int64_t>{1, 3, 4, 7, 8}));
   EXPECT_EQ(chosen(scores, 2), (std::vector<int64_t>{3, 7}));
   EXPECT_EQ(chosen({bad, bad, bad}, 2), (std::vector<int64_t>{}));
+}
+
+TEST(ScoreCounts, KeepTheLargestWhoeverCounts) {
+  std::mt19937 engine(5);
+  std::normal_distribution<float> draw;
+  std::vector<float> scores(5000);
+  for (float& score : scores) score = draw(engine);
+  constexpr int kThreads = 3;
+  std::vector<int32_t> memory(kThreads * ScoreCounts::kDigits, -1);
+  ScoreCounts counts(memory.data());
+  for (int thread = 0; thread < kThreads; ++thread) counts.clear(thread);
+  counts.add(0, scores.data(), 100);
+  counts.add(2, scores.data() + 100, 4900);
+  for (const int64_t k : {1, 500, 5000, 9000}) {
+    const uint32_t least = counts.least_of(k, kThreads);
+    const auto kept = std::count_if(scores.begin(), scores.end(),
+                                    [&](float score) { return score_order(score) >= least; });
+    EXPECT_GE(kept, std::min<int64_t>(k, std::ssize(scores)));
+    EXPECT_LE(kept, k + 1000);
+  }
 }
 
 }  // namespace

@@ -45,9 +45,10 @@ struct RowKernels {
   void (*pack_window)(const bf16* x, int64_t n, uint8_t* row);
   void (*pack_latent)(const bf16* x, int64_t n, uint8_t* row);
   void (*pack_index_key)(const bf16* x, int64_t n, uint8_t* row);
-  // Packed rows -> FP32, exact.
-  void (*unpack_window)(const uint8_t* row, int64_t n, float* out);
-  void (*unpack_latent)(const uint8_t* row, int64_t n, float* out);
+  // Channels first .. first + count - 1 of a packed row of n channels -> FP32, exact. `first` is a
+  // multiple of 32, and count too unless the channels are the last.
+  void (*unpack_window)(const uint8_t* row, int64_t n, int64_t first, int64_t count, float* out);
+  void (*unpack_latent)(const uint8_t* row, int64_t n, int64_t first, int64_t count, float* out);
   // E4M3 codes with an E8M0 scale per 32 -> BF16, exact.
   void (*unpack_e4m3)(const uint8_t* codes, const uint8_t* scales, int64_t n, bf16* out);
 
@@ -92,6 +93,6 @@ const RowKernels& row_kernels_for(Isa isa);  // ../queue.cpp
 extern const RowKernels kGenericRowKernels;
 extern const RowKernels kAvx2RowKernels;
 extern const RowKernels kAvx512RowKernels;
-extern const RowKernels kAvx512Bf16RowKernels;
+extern const RowKernels kVnniRowKernels;  // AVX-512 with its dot product of bytes
 
 }  // namespace cachalot::cpu

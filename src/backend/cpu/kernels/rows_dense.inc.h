@@ -55,6 +55,17 @@ CACHALOT_INLINE void dot_tile(const X* x, int64_t x_stride, const W* w, int64_t 
           for (int c = 0; c < C; ++c) total[r][c] = fma(row, column[c], total[r][c]);
         }
       });
+#if defined(__AVX512F__)
+  if constexpr (R == 4 && C == 4) {
+    F32 all[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) all[i] = total[i % 4][i / 4];
+    float sums[16];
+    store(sums, sums_of(all));
+    for (int r = 0; r < 4; ++r) __builtin_memcpy(y + r * y_stride, sums + 4 * r, 16);
+    return;
+  }
+#endif
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -62,13 +73,15 @@ CACHALOT_INLINE void dot_tile(const X* x, int64_t x_stride, const W* w, int64_t 
   }
 }
 
-// 4 x 3 accumulators and 4 operands fit 16 registers; 7 loads feed 12 multiply-adds.
+// 4 x 3 accumulators and 4 operands fit 16 registers, 4 x 4 fit 32; 7 loads feed 12 multiply-adds.
+constexpr int kTileOutputs = kLanes == 16 ? 4 : 3;
+
 template <int R, class X, class W>
 CACHALOT_INLINE void dot_rows(const X* x, int64_t x_stride, const W* w, int64_t w_stride,
                               int64_t outputs, int64_t n, float* y, int64_t y_stride) {
   int64_t o = 0;
-  for (; o + 3 <= outputs; o += 3) {
-    dot_tile<R, 3>(x, x_stride, w + o * w_stride, w_stride, n, y + o, y_stride);
+  for (; o + kTileOutputs <= outputs; o += kTileOutputs) {
+    dot_tile<R, kTileOutputs>(x, x_stride, w + o * w_stride, w_stride, n, y + o, y_stride);
   }
   for (; o < outputs; ++o) {
     dot_tile<R, 1>(x, x_stride, w + o * w_stride, w_stride, n, y + o, y_stride);

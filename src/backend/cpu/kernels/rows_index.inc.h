@@ -12,13 +12,25 @@ constexpr int kKeyOffset = 12;
 // by four (both operands are doubled) and the correction 12 * sum(query).
 CACHALOT_INLINE int64_t query_head_bytes(int64_t width) { return width + width / 32 * 8; }
 
+// The channel that stands at place i of a group of 32. Where a key's nibbles are decoded without
+// interleaving them again, the even ones of every eight come first.
+CACHALOT_INLINE int channel_at(int i) {
+#if defined(__AVX512BW__)
+  return i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
+#else
+  return i;
+#endif
+}
+
 void prepare_index_query(const uint8_t* rows, int64_t heads, int64_t width, void* query) {
   const int64_t groups = width / 32;
   for (int64_t h = 0; h < heads; ++h) {
     const uint8_t* row = rows + h * (width / 2 + groups);
     auto* values = static_cast<int8_t*>(query) + h * query_head_bytes(width);
     for (int64_t g = 0; g < groups; ++g) {
-      doubled_values(row + g * 16, values + g * 32);
+      int8_t channels[32];
+      doubled_values(row + g * 16, channels);
+      for (int i = 0; i < 32; ++i) values[g * 32 + i] = channels[channel_at(i)];
       int32_t correction = 0;
       for (int i = 0; i < 32; ++i) correction += kKeyOffset * values[g * 32 + i];
       const float scale = e8m0_value(row[width / 2 + g]) * 0.25f;
@@ -29,7 +41,7 @@ void prepare_index_query(const uint8_t* rows, int64_t heads, int64_t width, void
 }
 
 // One group of channels of kLanes keys: four channels of every key in one vector.
-#if defined(__AVX2__)
+#if defined(__AVX2__) && !defined(__AVX512BW__)
 // 16 packed bytes -> 32 channels + kKeyOffset.
 CACHALOT_INLINE __m256i key_channels(const uint8_t* packed) {
   const __m128i grid = _mm_add_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kDoubledGrid)),
@@ -68,28 +80,60 @@ CACHALOT_INLINE int32_t four_channels(const int8_t* query) {
   return four;
 }
 
-// Eight products of at most 24 * 12, in pairs: 16-bit sums stay below 5000.
+// The products of a group less the correction. Without a dot product of bytes: eight products of at
+// most 24 * 12, in pairs, so that 16-bit sums stay below 5000.
 #if defined(__AVX512BW__)
 struct GroupKeys {
   __m512i quads[8];
 };
+// quads[d] = dword d of sixteen keys, where lane j of keys[i] is key 4 * j + i.
+CACHALOT_INLINE void transpose_keys(const __m512i* keys, __m512i* quads, int step) {
+  const __m512i low01 = _mm512_unpacklo_epi32(keys[0], keys[1]);
+  const __m512i high01 = _mm512_unpackhi_epi32(keys[0], keys[1]);
+  const __m512i low23 = _mm512_unpacklo_epi32(keys[2], keys[3]);
+  const __m512i high23 = _mm512_unpackhi_epi32(keys[2], keys[3]);
+  quads[0] = _mm512_unpacklo_epi64(low01, low23);
+  quads[step] = _mm512_unpackhi_epi64(low01, low23);
+  quads[2 * step] = _mm512_unpacklo_epi64(high01, high23);
+  quads[3 * step] = _mm512_unpackhi_epi64(high01, high23);
+}
 CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset) {
-  __m256i low[8], high[8];
-  transpose_keys(rows, offset, low);
-  transpose_keys(rows + 8, offset, high);
-  GroupKeys keys;
-  for (int i = 0; i < 8; ++i) {
-    keys.quads[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low[i]), high[i], 1);
+  const __m512i grid = _mm512_broadcast_i32x4(_mm_add_epi8(
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(kDoubledGrid)), _mm_set1_epi8(kKeyOffset)));
+  const __m512i nibble = _mm512_set1_epi8(0xF);
+  const auto at = [&](int key) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[key] + offset));
+  };
+  __m512i even[4], odd[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    __m512i codes = _mm512_castsi128_si512(at(i));
+    codes = _mm512_inserti32x4(codes, at(4 + i), 1);
+    codes = _mm512_inserti32x4(codes, at(8 + i), 2);
+    codes = _mm512_inserti32x4(codes, at(12 + i), 3);
+    even[i] = _mm512_shuffle_epi8(grid, _mm512_and_si512(codes, nibble));
+    odd[i] = _mm512_shuffle_epi8(grid, _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble));
   }
+  GroupKeys keys;
+  transpose_keys(even, keys.quads, 2);
+  transpose_keys(odd, keys.quads + 1, 2);
   return keys;
 }
-CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
+CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query, int32_t correction) {
+#if defined(__AVX512VNNI__)
+  __m512i sum = _mm512_set1_epi32(-correction);
+  for (int q = 0; q < 8; ++q) {
+    sum = _mm512_dpbusd_epi32(sum, keys.quads[q], _mm512_set1_epi32(four_channels(query + q * 4)));
+  }
+  return (I32)sum;
+#else
   __m512i total = _mm512_setzero_si512();
   for (int q = 0; q < 8; ++q) {
     const __m512i four = _mm512_set1_epi32(four_channels(query + q * 4));
     total = _mm512_add_epi16(total, _mm512_maddubs_epi16(keys.quads[q], four));
   }
-  return (I32)_mm512_madd_epi16(total, _mm512_set1_epi16(1));
+  return (I32)_mm512_madd_epi16(total, _mm512_set1_epi16(1)) - correction;
+#endif
 }
 #elif defined(__AVX2__)
 struct GroupKeys {
@@ -100,13 +144,13 @@ CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset)
   transpose_keys(rows, offset, keys.quads);
   return keys;
 }
-CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
+CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query, int32_t correction) {
   __m256i total = _mm256_setzero_si256();
   for (int q = 0; q < 8; ++q) {
     const __m256i four = _mm256_set1_epi32(four_channels(query + q * 4));
     total = _mm256_add_epi16(total, _mm256_maddubs_epi16(keys.quads[q], four));
   }
-  return (I32)_mm256_madd_epi16(total, _mm256_set1_epi16(1));
+  return (I32)_mm256_madd_epi16(total, _mm256_set1_epi16(1)) - correction;
 }
 #else
 // Whole numbers below 2^24: FP32 adds them exactly. Halves of a vector, because GCC keeps a vector
@@ -127,7 +171,7 @@ CACHALOT_INLINE GroupKeys load_group(const uint8_t* const* rows, int64_t offset)
   }
   return keys;
 }
-CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
+CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query, int32_t correction) {
   FourFloats low{}, high{};
   for (int i = 0; i < 32; ++i) {
     const float factor = static_cast<float>(query[i]);
@@ -139,9 +183,18 @@ CACHALOT_INLINE I32 group_dot(const GroupKeys& keys, const int8_t* query) {
     total[i] = static_cast<int32_t>(low[i]);
     total[i + 4] = static_cast<int32_t>(high[i]);
   }
-  return total;
+  return total - correction;
 }
 #endif
+
+// The scales of a group of every key. No key has code 255.
+CACHALOT_INLINE F32 group_scales(const uint8_t* const* rows, int64_t offset) {
+  U32 codes;
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) codes[i] = rows[i][offset];
+  const U32 bits = codes << 23;
+  return (F32)(bits > 0x00400000u ? bits : U32{} + 0x00400000u);
+}
 
 constexpr int64_t kMostIndexHeads = 128;
 
@@ -155,14 +208,13 @@ void index_scores(const void* query, const float* weights, int64_t heads, int64_
     F32 dots[kMostIndexHeads];
     for (int64_t g = 0; g < groups; ++g) {
       const GroupKeys group = load_group(rows, g * 16);
-      F32 key_scale;
-      for (int i = 0; i < kLanes; ++i) key_scale[i] = e8m0_value(rows[i][width / 2 + g]);
+      const F32 key_scale = group_scales(rows, width / 2 + g);
       for (int64_t h = 0; h < heads; ++h) {
         const auto* head = static_cast<const int8_t*>(query) + h * query_head_bytes(width);
         float scale;
         __builtin_memcpy(&scale, head + width + g * 8, 4);
         const int32_t correction = four_channels(head + width + g * 8 + 4);
-        const F32 dot = __builtin_convertvector(group_dot(group, head + g * 32) - correction, F32);
+        const F32 dot = __builtin_convertvector(group_dot(group, head + g * 32, correction), F32);
         // Scales are powers of two: their product and its product with the sum are exact.
         const F32 factor = key_scale * scale;
         dots[h] = g == 0 ? dot * factor : fma(dot, factor, dots[h]);

@@ -79,10 +79,12 @@ void pack_index_key(const bf16* x, int64_t n, uint8_t* row) {
   }
 }
 
-void unpack_window(const uint8_t* row, int64_t n, float* out) {
-  for (int64_t at = 0; at < n; at += 32) {
-    const float scale = e8m0_value(row[n + at / 32]) / kDecodeFactor;
-    for (int64_t i = 0; i < 32; i += kLanes) store(out + at + i, load_e4m3(row + at + i) * scale);
+void unpack_window(const uint8_t* row, int64_t n, int64_t first, int64_t count, float* out) {
+  const uint8_t* codes = row + first;
+  const uint8_t* scales = row + n + first / 32;
+  for (int64_t at = 0; at < count; at += 32) {
+    const float scale = e8m0_value(scales[at / 32]) / kDecodeFactor;
+    for (int64_t i = 0; i < 32; i += kLanes) store(out + at + i, load_e4m3(codes + at + i) * scale);
   }
 }
 
@@ -127,17 +129,18 @@ CACHALOT_INLINE void unpack_latent_block(const uint8_t* codes, float low, float 
   }
 }
 
-void unpack_latent(const uint8_t* row, int64_t n, float* out) {
-  const uint8_t* scales = row + n / 2;
+void unpack_latent(const uint8_t* row, int64_t n, int64_t first, int64_t count, float* out) {
+  const uint8_t* all_codes = row + first / 2;
+  const uint8_t* scales = row + n / 2 + first / 16;
   int64_t at = 0;
-  for (; at + 32 <= n; at += 32) {
-    unpack_latent_block(row + at / 2, kLatentScales.values[scales[at / 16] & 0x7F],
+  for (; at + 32 <= count; at += 32) {
+    unpack_latent_block(all_codes + at / 2, kLatentScales.values[scales[at / 16] & 0x7F],
                         kLatentScales.values[scales[at / 16 + 1] & 0x7F], out + at);
   }
-  if (at == n) return;
+  if (at == count) return;
   uint8_t codes[16] = {};
   float values[32];
-  __builtin_memcpy(codes, row + at / 2, 8);
+  __builtin_memcpy(codes, all_codes + at / 2, 8);
   unpack_latent_block(codes, kLatentScales.values[scales[at / 16] & 0x7F], 0, values);
   __builtin_memcpy(out + at, values, 16 * sizeof(float));
 }

@@ -2,6 +2,6 @@
 
 namespace cachalot::cpu {
 
-const RowKernels kAvx512Bf16RowKernels = kTable;
+const RowKernels kVnniRowKernels = kTable;
 
 }  // namespace cachalot::cpu
