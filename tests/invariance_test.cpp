@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ostream>
 #include <random>
 
 #include "test_engine.h"
@@ -57,6 +58,8 @@ struct Model {
   std::string name;
   std::filesystem::path folder;
   int64_t tokens;
+
+  friend void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 };
 
 class Invariance : public testing::TestWithParam<Model> {
