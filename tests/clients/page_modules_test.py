@@ -211,3 +211,21 @@ def test_a_call_that_was_cut_short_is_dropped(page):
         return node.toolCalls.map((one) => one.id);
     """)
     assert calls == ["a"]
+
+
+def test_tokens_are_estimated_until_the_server_counts_them(page):
+    stats = call(page, "answer", """
+        const node = {content: ''};
+        const answer = new m.Answer(node, 0);
+        const chunk = (more) => ({choices: [{index: 0, delta: {content: 'x'}}], ...more});
+        const seen = [];
+        for (let at = 0; at <= 4; ++at) {
+          answer.apply(chunk(at < 4 ? {} : {usage: {completion_tokens: 9}}), 1000 + 500 * at);
+          seen.push({...node.stats});
+        }
+        answer.apply(chunk({usage: {completion_tokens: 11}}), 3500);
+        return [...seen, node.stats];
+    """)
+    assert stats[3] == {"completionTokens": 4, "estimated": 1, "tokensPerSecond": 2}
+    assert stats[4]["completionTokens"] == 9 and "estimated" not in stats[4]
+    assert stats[5] == {"completionTokens": 11, "tokensPerSecond": 3.2}

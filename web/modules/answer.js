@@ -6,7 +6,8 @@ export class Answer {
   #reasoningStarted = null;
   #firstToken = null;
   #last = null;
-  #chunks = 0;
+  #tokens = 0;
+  #counted = false;  // the server told the number of tokens
   #before;
 
   constructor(node, now) {
@@ -57,7 +58,7 @@ export class Answer {
     if (!reasoning && !content && !calls.length) return;
     this.#firstToken ??= now;
     this.#last = now;
-    ++this.#chunks;
+    if (!this.#counted) ++this.#tokens;
     if (reasoning) {
       this.#reasoningStarted ??= now;
       this.node.reasoning += reasoning;
@@ -77,9 +78,12 @@ export class Answer {
 
   // Until the server says better: a chunk is a token.
   #measure() {
+    const {stats} = this.node;
     const seconds = (this.#last - this.#firstToken) / 1000;
-    this.node.stats.completionTokens = this.#before.completionTokens + this.#chunks;
-    if (seconds > 0.3) this.node.stats.tokensPerSecond = (this.#chunks - 1) / seconds;
+    if (seconds > 0.3) stats.tokensPerSecond = (this.#tokens - 1) / seconds;
+    if (this.#counted) return;
+    stats.completionTokens = this.#before.completionTokens + this.#tokens;
+    stats.estimated = 1;
   }
 
   #applyUsage(usage) {
@@ -88,7 +92,9 @@ export class Answer {
     const cached = usage.prompt_cache_hit_tokens ?? usage.prompt_tokens_details?.cached_tokens;
     if (cached >= 0) stats.cachedTokens = cached;
     if (!(usage.completion_tokens > 0)) return;
-    this.#chunks = usage.completion_tokens;
+    this.#counted = true;
+    this.#tokens = usage.completion_tokens;
+    delete stats.estimated;
     stats.completionTokens = this.#before.completionTokens + usage.completion_tokens;
     const reasoned = usage.completion_tokens_details?.reasoning_tokens;
     if (reasoned > 0) stats.reasoningTokens = reasoned;

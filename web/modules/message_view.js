@@ -5,7 +5,7 @@ import {versionsOf} from './conversation.js';
 import {copyText, element, icon, iconButton} from './dom.js';
 import {MarkdownView} from './markdown.js';
 import {ToolCallsView} from './tool_calls_view.js';
-import {count, rate, seconds} from './words.js';
+import {count, plural, rate, seconds} from './words.js';
 
 export class UserView {
   constructor(node, actions) {
@@ -216,8 +216,9 @@ function versionButtons(conversation, node, actions, busy) {
 // Speed and tokens; `elapsed`: the time so far, in words.
 function statsLine(stats = {}, elapsed) {
   const parts = [];
-  if (stats.tokensPerSecond > 0) parts.push(rate(stats.tokensPerSecond));
-  if (stats.completionTokens > 0) parts.push(`${count(stats.completionTokens)} tokens`);
+  const about = stats.estimated ? '≈ ' : '';
+  if (stats.tokensPerSecond > 0) parts.push(about + rate(stats.tokensPerSecond));
+  if (stats.completionTokens > 0) parts.push(`${about}${plural(stats.completionTokens, 'token')}`);
   if (stats.promptTokens > 0) {
     const cached = stats.cachedTokens > 0 ? ` (${count(stats.cachedTokens)} cached)` : '';
     parts.push(`prompt ${count(stats.promptTokens)}${cached}`);
