@@ -21,6 +21,13 @@ const std::vector<std::string>& block_openers() {
   return texts;
 }
 
+// A parser of answers takes these out of the content, wherever they stand.
+std::vector<std::string> forbidden_in_content(bool tools) {
+  std::vector<std::string> texts = {std::string(control::kEndThink)};
+  if (tools) texts.insert(texts.end(), block_openers().begin(), block_openers().end());
+  return texts;
+}
+
 std::vector<Tool> chosen_tools(const ToolConstraint& constraint) {
   if (constraint.choice.kind == ToolChoice::kNone) return {};
   std::vector<Tool> result = constraint.tools;
@@ -72,7 +79,7 @@ class Compilation {
         tools_(chosen_tools(tools)),
         tokenizer_(tokenizer),
         free_tokens_(free_tokens),
-        json_(builder_),
+        json_(builder_, forbidden_in_content(!tools_.empty())),
         value_json_(builder_, forbidden_in_values()) {}
 
   Result<std::pair<Grammar, CompiledGrammar::Starts>> run() {
@@ -89,7 +96,7 @@ class Compilation {
       starts.calls = block.opened;
       int32_t before = start;
       if (!required && constraint_.kind == Constraint::kNone) {
-        before = add_free_text(start, {std::string(control::kEndThink)});
+        before = add_free_text(start);
         builder_.add_empty(before, end);
       }
       builder_.add_call(before, block.whole, end);
@@ -169,13 +176,10 @@ class Compilation {
     return {};
   }
 
-  // Anything but the patterns and, if there are tools, what opens a block of calls.
-  int32_t add_free_text(int32_t from, std::vector<std::string> patterns) {
-    if (!tools_.empty())
-      patterns.insert(patterns.end(), block_openers().begin(), block_openers().end());
+  int32_t add_free_text(int32_t from) {
     const int32_t loop = builder_.add_node();
     builder_.add_empty(from, loop);
-    const int32_t end = json_.texts().add_bytes_without(loop, patterns);
+    const int32_t end = json_.texts().add_bytes_without(loop, json_.forbidden());
     std::vector<int32_t> tokens = free_tokens_;
     if (const auto marker = tokenizer_.id_of(control::kMarkup); marker && !tools_.empty())
       std::erase(tokens, *marker);
@@ -185,7 +189,7 @@ class Compilation {
 
   int32_t add_reasoning(int32_t content) {
     const int32_t rule = builder_.add_rule("reasoning");
-    int32_t at = add_free_text(builder_.start(rule), {std::string(control::kEndThink)});
+    int32_t at = add_free_text(builder_.start(rule));
     const auto end_think = tokenizer_.id_of(control::kEndThink);
     at = end_think ? builder_.token(at, *end_think) : builder_.text(at, control::kEndThink);
     builder_.set_final(builder_.call(at, content));

@@ -26,6 +26,10 @@ class JsonRules {
   TextRules& texts() { return texts_; }
   const std::vector<std::string>& forbidden() const { return forbidden_; }
 
+  // Counts states of automata that a source asks for. False: it has asked for too many in all, and
+  // should be refused before it takes long.
+  bool spend(size_t states) { return (spent_ += states) <= kMostStatesInAll; }
+
   int32_t space();
   int32_t string();
   int32_t number();
@@ -41,8 +45,10 @@ class JsonRules {
   Result<int32_t> literal(int32_t from, const Json& value);
 
  private:
+  static constexpr size_t kMostStatesInAll = 20 * kMostAutomatonStates;
   GrammarBuilder& builder_;
   TextRules texts_;
+  size_t spent_ = 0;
   std::vector<std::string> forbidden_;
   std::optional<int32_t> space_, string_, number_, boolean_, object_, array_, value_;
 

@@ -140,6 +140,11 @@ std::optional<Decimal> decimal_of(const Json& number) {
   return result;
 }
 
+std::string text_of(const Decimal& decimal) {
+  return fmt::format("{}{}{}{}", decimal.negative ? "-" : "", decimal.whole,
+                     decimal.fraction.empty() ? "" : ".", decimal.fraction);
+}
+
 int compare(const Decimal& a, const Decimal& b) {
   if (a.negative != b.negative) return a.negative ? -1 : 1;
   int order = a.whole.size() != b.whole.size() ? (a.whole.size() < b.whole.size() ? -1 : 1)

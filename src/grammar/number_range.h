@@ -27,6 +27,8 @@ struct Bound {
   bool exclusive = false;
 };
 
+std::string text_of(const Decimal& decimal);
+
 // Negative, zero or positive: a < b, a = b or a > b.
 int compare(const Decimal& a, const Decimal& b);
 

@@ -67,39 +67,52 @@ Status SchemaCompiler::add_leaf(const SchemaLeaf& leaf, int32_t from, int32_t to
   return {};
 }
 
-Result<bool> SchemaCompiler::satisfies(const Json& value, const SchemaLeaf& leaf) const {
-  if (!has_type(value, types_of(leaf.schema))) return false;
-  if (const std::string* text = value.string()) {
-    CACHALOT_TRY(const StringConstraint constraint, string_constraint(leaf));
-    return !constraint.automaton || constraint.automaton->accepts(*text);
+Result<StringConstraint> SchemaCompiler::strings_of(const SchemaLeaf& leaf) {
+  auto result = string_constraint(leaf);
+  if (!rules_.spend(result ? result->states : kMostAutomatonStates))
+    return fail("{}: the patterns, formats and lengths are too complex in all", leaf.pointer);
+  return result;
+}
+
+Result<std::optional<Automaton>> SchemaCompiler::numbers_of(const SchemaLeaf& leaf, bool integer) {
+  auto result = number_constraint(leaf, integer);
+  const size_t states = !result ? kMostAutomatonStates : *result ? (*result)->states.size() : 0;
+  if (!rules_.spend(states)) return fail("{}: the bounds are too complex in all", leaf.pointer);
+  return result;
+}
+
+Result<Json::Array> SchemaCompiler::values_of(const SchemaLeaf& leaf, const Json::Array& values) {
+  const Json& schema = leaf.schema;
+  CACHALOT_TRY(const StringConstraint strings, strings_of(leaf));
+  std::optional<Automaton> numbers;
+  if (speaks_of(schema,
+                {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
+    CACHALOT_TRY(numbers, numbers_of(leaf, false));
   }
-  if (value.is_integer() || value.real()) {
-    if (!speaks_of(leaf.schema,
-                   {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}))
-      return true;
-    CACHALOT_TRY(const auto constraint, number_constraint(leaf, false));
-    const auto decimal = decimal_of(value);
-    if (!decimal) return false;
-    return constraint->accepts(fmt::format("{}{}{}{}", decimal->negative ? "-" : "", decimal->whole,
-                                           decimal->fraction.empty() ? "" : ".",
-                                           decimal->fraction));
+  const bool about_objects = speaks_of(schema, {"properties", "required", "additionalProperties"});
+  const bool about_arrays = speaks_of(schema, {"items", "prefixItems", "minItems", "maxItems"});
+  Json::Array result;
+  for (const Json& value : values) {
+    if (!has_type(value, types_of(schema))) continue;
+    if ((value.object() && about_objects) || (value.array() && about_arrays))
+      return fail("{}/enum: objects and arrays are not supported beside keywords about them",
+                  leaf.pointer);
+    if (value.string() && strings.automaton && !strings.automaton->accepts(*value.string()))
+      continue;
+    if (numbers && (value.is_integer() || value.real())) {
+      const auto decimal = decimal_of(value);
+      if (!decimal || !numbers->accepts(text_of(*decimal))) continue;
+    }
+    result.push_back(value);
   }
-  const bool more =
-      (value.object() &&
-       speaks_of(leaf.schema, {"properties", "required", "additionalProperties"})) ||
-      (value.array() && speaks_of(leaf.schema, {"items", "prefixItems", "minItems", "maxItems"}));
-  if (more)
-    return fail("{}/enum: objects and arrays are not supported beside keywords about them",
-                leaf.pointer);
-  return true;
+  return result;
 }
 
 Status SchemaCompiler::add_values(const SchemaLeaf& leaf, const Json& values, int32_t from,
                                   int32_t to) {
+  CACHALOT_TRY(const Json::Array fitting, values_of(leaf, *values.array()));
   std::vector<std::string> texts;
-  for (const Json& value : *values.array()) {
-    CACHALOT_TRY(const bool fits, satisfies(value, leaf));
-    if (!fits) continue;
+  for (const Json& value : fitting) {
     if (value.string()) {
       texts.push_back(*value.string());
       continue;
@@ -114,7 +127,7 @@ Status SchemaCompiler::add_values(const SchemaLeaf& leaf, const Json& values, in
 }
 
 Status SchemaCompiler::add_string(const SchemaLeaf& leaf, int32_t from, int32_t to) {
-  CACHALOT_TRY(const StringConstraint constraint, string_constraint(leaf));
+  CACHALOT_TRY(const StringConstraint constraint, strings_of(leaf));
   if (!constraint.automaton) {
     builder_.add_call(from, rules_.string(), to);
     return {};
@@ -128,7 +141,7 @@ Status SchemaCompiler::add_string(const SchemaLeaf& leaf, int32_t from, int32_t 
 }
 
 Status SchemaCompiler::add_number(const SchemaLeaf& leaf, bool integer, int32_t from, int32_t to) {
-  CACHALOT_TRY(const auto constraint, number_constraint(leaf, integer));
+  CACHALOT_TRY(const auto constraint, numbers_of(leaf, integer));
   if (constraint) {
     builder_.add_empty(rules_.texts().add(from, *constraint, Spelling::kRaw), to);
   } else {
@@ -274,13 +287,11 @@ Result<int32_t> SchemaCompiler::add_raw(const SchemaLeaf& leaf, int32_t from) {
   Automaton automaton = texts_without(rules_.forbidden());
   if (const Json* values = leaf.schema.find("enum")) {
     std::vector<std::string> texts;
-    for (const Json& value : *values->array()) {
-      CACHALOT_TRY(const bool fits, satisfies(value, leaf));
-      if (fits) texts.push_back(*value.string());
-    }
+    CACHALOT_TRY(const Json::Array fitting, values_of(leaf, *values->array()));
+    for (const Json& value : fitting) texts.push_back(*value.string());
     CACHALOT_TRY(automaton, intersection(automaton, one_of(texts)));
   } else {
-    CACHALOT_TRY(const StringConstraint constraint, string_constraint(leaf));
+    CACHALOT_TRY(const StringConstraint constraint, strings_of(leaf));
     if (constraint.automaton) {
       auto both = intersection(automaton, *constraint.automaton);
       if (!both) return fail(both.error().in(leaf.pointer));

@@ -13,6 +13,7 @@
 
 #include "grammar/json_rules.h"
 #include "grammar/schema_leaves.h"
+#include "grammar/schema_values.h"
 
 namespace cachalot {
 
@@ -52,7 +53,10 @@ class SchemaCompiler {
   size_t text_bytes_ = 0;
 
   Status add_values(const SchemaLeaf& leaf, const Json& values, int32_t from, int32_t to);
-  Result<bool> satisfies(const Json& value, const SchemaLeaf& leaf) const;
+  Result<StringConstraint> strings_of(const SchemaLeaf& leaf);
+  Result<std::optional<Automaton>> numbers_of(const SchemaLeaf& leaf, bool integer);
+  // Those of a leaf's enum that its other keywords let through.
+  Result<Json::Array> values_of(const SchemaLeaf& leaf, const Json::Array& values);
   Status add_string(const SchemaLeaf& leaf, int32_t from, int32_t to);
   Status add_number(const SchemaLeaf& leaf, bool integer, int32_t from, int32_t to);
   Status add_object(const SchemaLeaf& leaf, int32_t from, int32_t to);

@@ -53,6 +53,8 @@ constexpr std::array<std::string_view, 24> kAboutValues = {"type",
                                                            "const",
                                                            "nullable"};
 
+constexpr size_t kMostProperties = 1000;
+
 enum class Kind {
   kSchema,
   kSchemas,
@@ -305,6 +307,9 @@ Status check_keywords(const Json& schema, const std::string& pointer) {
                   value->dump().substr(0, 100));
   }
   if (const Json* type = schema.find("type")) CACHALOT_OK(check_type(*type, pointer));
+  if (const Json* properties = schema.find("properties");
+      properties && properties->object()->size() > kMostProperties)
+    return fail("{}/properties: more than {} properties", pointer, kMostProperties);
   for (const std::string_view keyword : {"exclusiveMinimum", "exclusiveMaximum"}) {
     const Json* value = schema.find(keyword);
     if (value && !is_number(*value) && !value->boolean())
@@ -365,6 +370,8 @@ Json modernised(const Json& schema) {
 }
 
 Json both(const Json& a, const Json& b) {
+  if (a.object()->empty()) return b;
+  if (b.object()->empty()) return a;
   Json result = a;
   for (const Json::Member& member : *b.object()) {
     const std::string& key = member.key;

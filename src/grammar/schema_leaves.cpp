@@ -9,8 +9,17 @@ namespace cachalot {
 namespace {
 
 constexpr int kMostDepth = 64;
-constexpr int kMostWork = 20000;
+constexpr size_t kMostWork = 2000000;
 constexpr size_t kMostLeaves = 2000;
+
+size_t size_of(const Json& value) {
+  size_t result = 1;
+  if (value.array())
+    for (const Json& element : *value.array()) result += size_of(element);
+  if (value.object())
+    for (const Json::Member& member : *value.object()) result += size_of(member.value);
+  return result;
+}
 
 bool names(const Json* list, std::string_view name) {
   return list && std::ranges::any_of(*list->array(),
@@ -56,10 +65,24 @@ Result<std::vector<SchemaLeaf>> SchemaLeaves::of(const Json& schema, const std::
   return leaves;
 }
 
+// Both hold. Choices on either side multiply.
+Result<Json> SchemaLeaves::merged(const Json& a, const Json& b, const std::string& pointer) {
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    const Json *x = a.find(keyword), *y = b.find(keyword);
+    if (x && y && x->array()->size() * y->array()->size() > kMostLeaves)
+      return fail("{}: the schema has too many combinations", pointer);
+  }
+  Json result = both(a, b);
+  work_ += size_of(result);
+  if (work_ > kMostWork) return fail("{}: the schema has too many combinations", pointer);
+  return result;
+}
+
 // Without $ref and allOf.
 Result<Json> SchemaLeaves::flattened(const Json& schema, const std::string& pointer, int depth) {
   if (depth > kMostDepth) return fail("{}: refers to itself, or is nested too deeply", pointer);
-  if (++work_ > kMostWork) return fail("{}: the schema has too many combinations", pointer);
+  work_ += size_of(schema);
+  if (work_ > kMostWork) return fail("{}: the schema has too many combinations", pointer);
   Json result{Json::Object{}};
   if (const bool* all = schema.boolean()) {
     if (!*all) result.set("enum", Json(Json::Array{}));
@@ -80,10 +103,10 @@ Result<Json> SchemaLeaves::flattened(const Json& schema, const std::string& poin
     for (size_t i = 0; i < parts->array()->size(); ++i) {
       const std::string where = fmt::format("{}/allOf/{}", pointer, i);
       CACHALOT_TRY(const Json part, flattened((*parts->array())[i], where, depth + 1));
-      result = both(result, part);
+      CACHALOT_TRY(result, merged(result, part, where));
     }
   }
-  return both(result, own);
+  return merged(result, own, pointer);
 }
 
 Status SchemaLeaves::add(Json flat, const std::string& pointer, int depth,
@@ -106,14 +129,16 @@ Status SchemaLeaves::add_alternatives(const Json& flat, const char* keyword,
   for (size_t i = 0; i < alternatives.array()->size(); ++i) {
     const std::string where = fmt::format("{}/{}/{}", pointer, keyword, i);
     CACHALOT_TRY(const Json part, flattened((*alternatives.array())[i], where, depth + 1));
-    CACHALOT_OK(add(both(base, part), where, depth + 1, leaves));
+    CACHALOT_TRY(Json alternative, merged(base, part, where));
+    CACHALOT_OK(add(std::move(alternative), where, depth + 1, leaves));
     ends.push_back(leaves.size());
   }
   if (std::string_view(keyword) == "anyOf") return {};
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     for (size_t a = ends[i]; a < ends[i + 1]; ++a) {
       for (size_t b = ends[i + 1]; b < leaves.size(); ++b) {
-        if (++work_ > kMostWork * 10) return fail("{}: too many combinations", pointer);
+        work_ += 100;
+        if (work_ > kMostWork) return fail("{}: too many combinations", pointer);
         if (!apart(leaves[a].schema, leaves[b].schema, 0))
           return fail(
               "{}/oneOf: a value may satisfy both '{}' and '{}', and it cannot be seen that "

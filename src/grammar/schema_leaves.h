@@ -29,8 +29,9 @@ class SchemaLeaves {
 
  private:
   const Json& document_;
-  int work_ = 0;
+  size_t work_ = 0;  // about how many values were copied and compared
 
+  Result<Json> merged(const Json& a, const Json& b, const std::string& pointer);
   Result<Json> flattened(const Json& schema, const std::string& pointer, int depth);
   Status add(Json flat, const std::string& pointer, int depth, std::vector<SchemaLeaf>& leaves);
   Status add_alternatives(const Json& flat, const char* keyword, const std::string& pointer,

@@ -36,11 +36,14 @@ constexpr std::array<std::pair<std::string_view, const char*>, 10> kFormats = {{
             "(#[A-Za-z0-9._~-]*)?"},
 }};
 
-Status narrow(std::optional<Automaton>& whole, Result<Automaton> part, const std::string& where) {
+Status narrow(std::optional<Automaton>& whole, Result<Automaton> part, const std::string& where,
+              size_t& states) {
   if (!part) return fail(part.error().in(where));
+  states += part->states.size();
   if (whole) {
     part = intersection(*whole, *part);
     if (!part) return fail(part.error().in(where));
+    states += part->states.size();
   }
   whole = std::move(*part);
   return {};
@@ -98,14 +101,14 @@ Result<StringConstraint> string_constraint(const SchemaLeaf& leaf) {
   CACHALOT_OK(each("pattern", [&](const std::string& pattern) {
     result.lengths_only = false;
     return narrow(result.automaton, parse_regex(pattern, Anchoring::kAnywhere),
-                  leaf.pointer + "/pattern");
+                  leaf.pointer + "/pattern", result.states);
   }));
   CACHALOT_OK(each("format", [&](const std::string& format) -> Status {
     const char* pattern = format_pattern(format);
     if (!pattern) return {};
     result.lengths_only = false;
     return narrow(result.automaton, parse_regex(pattern, Anchoring::kWhole),
-                  leaf.pointer + "/format");
+                  leaf.pointer + "/format", result.states);
   }));
   const int64_t least = count_or(leaf.schema, "minLength", 0);
   int64_t most = count_or(leaf.schema, "maxLength", -1);
@@ -114,7 +117,8 @@ Result<StringConstraint> string_constraint(const SchemaLeaf& leaf) {
     return fail("{}: minLength {} is above maxLength {}", leaf.pointer, least, most);
   // Longer texts are not begun: the schema accepts the shorter ones too.
   most = std::min(most, std::max<int64_t>(least, kMostAutomatonStates - 1));
-  CACHALOT_OK(narrow(result.automaton, texts_of_length(least, most), leaf.pointer + "/maxLength"));
+  CACHALOT_OK(narrow(result.automaton, texts_of_length(least, most), leaf.pointer + "/maxLength",
+                     result.states));
   return result;
 }
 
@@ -151,9 +155,10 @@ Result<std::optional<Automaton>> number_constraint(const SchemaLeaf& leaf, bool 
     return std::optional<Automaton>();
   if (integer) range.fraction_digits = 0;
   std::optional<Automaton> result;
-  CACHALOT_OK(narrow(result, numbers_in(range), leaf.pointer));
+  size_t states = 0;
+  CACHALOT_OK(narrow(result, numbers_in(range), leaf.pointer, states));
   for (const int64_t divisor : divisors)
-    CACHALOT_OK(narrow(result, multiples_of(divisor), leaf.pointer + "/multipleOf"));
+    CACHALOT_OK(narrow(result, multiples_of(divisor), leaf.pointer + "/multipleOf", states));
   return result;
 }
 

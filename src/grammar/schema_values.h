@@ -9,10 +9,12 @@
 namespace cachalot {
 
 // What minLength, maxLength, pattern and format of a leaf say together; absent: nothing. `lengths_
-// only`: no pattern and no format is among them. Errors name the keyword.
+// only`: no pattern and no format is among them. `states`: of all automata on the way. Errors name
+// the keyword.
 struct StringConstraint {
   std::optional<Automaton> automaton;
   bool lengths_only = true;
+  size_t states = 0;
 };
 Result<StringConstraint> string_constraint(const SchemaLeaf& leaf);
 

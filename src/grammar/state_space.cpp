@@ -130,16 +130,17 @@ std::vector<int32_t> StateSpace::collect(int32_t state) {
   tokens.reserve(trie_.tokens().size());
   path[0] = state;
   ++walks_;
-  int32_t met = 0;
+  size_t met = 0;
   for (size_t i = 0; i + 1 < nodes.size();) {
     const TokenTrie::Node node = nodes[i];
-    const bool too_far = met > kMostStatesOfAMask && node.depth > 1;
+    const bool too_far = met > kMostPlacesOfAMask && node.depth > 1;
     const int32_t after = too_far ? kDead : after_byte(path[node.depth - 1], node.byte);
     if (after == kDead) {
       i = static_cast<size_t>(node.behind);
       continue;
     }
-    met += std::exchange(states_[after].walk, walks_) != walks_;
+    if (std::exchange(states_[after].walk, walks_) != walks_)
+      met += 1 + states_[after].items.size();
     path[node.depth] = after;
     for (int32_t t = node.first_token; t < nodes[i + 1].first_token; ++t)
       tokens.push_back(trie_.tokens()[t]);

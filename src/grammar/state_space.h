@@ -23,8 +23,8 @@ namespace cachalot {
 class StateSpace {
  public:
   static constexpr int32_t kDead = -1;
-  static constexpr size_t kMostPlaces = 4000;
-  static constexpr int32_t kMostStatesOfAMask = 20000;
+  static constexpr size_t kMostPlaces = 2000;
+  static constexpr size_t kMostPlacesOfAMask = 50000;
 
   // A place by itself: its node, then the nodes its calls return to, the innermost first.
   using Place = std::vector<int32_t>;

@@ -132,9 +132,10 @@ void TextRules::add_utf8(int32_t from, CodePoints::Range range, int32_t to) {
       continue;
     }
     const int top = continuations;
+    const uint32_t top_mark = lead;
     DigitRange digits(builder_, 6,
                       [&](int32_t a, int place, uint32_t low, uint32_t high, int32_t b) {
-                        const uint32_t mark = place == top ? lead : 0x80;
+                        const uint32_t mark = place == top ? top_mark : 0x80;
                         builder_.add_bytes(a, static_cast<uint8_t>(mark + low),
                                            static_cast<uint8_t>(mark + high), b);
                       });

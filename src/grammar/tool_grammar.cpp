@@ -140,7 +140,7 @@ Result<int32_t> ToolGrammar::parameter(const std::string& key, const Json& schem
       tag(builder_.start(rule), "<", fmt::format(" parameter name=\"{}\" string=\"", key));
   builder_.set_final(tag(end, "</", " parameter>"));
   const Status status = add_value(schema, where, document, kind, end);
-  if (!status && strict) return fail(status.error());
+  if (!status && (strict || !rules_.spend(100))) return fail(status.error());
   if (!status) add_any_value(kind, end);
   return rule;
 }

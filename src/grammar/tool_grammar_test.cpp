@@ -170,6 +170,28 @@ TEST(ToolGrammar, SharesAnAnswerWithAFormat) {
   }
 }
 
+// The parser of answers would take these for what they spell, in the middle of the document.
+TEST(ToolGrammar, KeepsMarkersOutOfADocument) {
+  const Constraint any = json_schema(R"({"type":"string"})");
+  const auto alone = *nano_compiler().compile(any),
+             beside = compiled(choose(ToolChoice::kAuto), any);
+  const auto takes = [](const auto& grammar, std::string_view text) {
+    return read(grammar, text).complete;
+  };
+  EXPECT_TRUE(takes(alone, R"("a <|DSML| b")"));
+  EXPECT_FALSE(takes(beside, R"("a <|DSML| b")"));
+  EXPECT_TRUE(takes(beside, R"("a <|DSM| </thin> b")"));
+  const Tokenizer& tokenizer = nano_tokenizer();
+  for (const auto& grammar : {alone, beside}) {
+    const auto mask = make_token_mask(grammar, AnswerStart::kContent, {});
+    for (const char* letter : {"\"", "<", "/", "t", "h", "i", "n", "k"}) {
+      ASSERT_TRUE(is_set(mask->allowed({}), *tokenizer.id_of(letter)));
+      mask->accept(*tokenizer.id_of(letter));
+    }
+    EXPECT_FALSE(is_set(mask->allowed({}), *tokenizer.id_of(">")));
+  }
+}
+
 TEST(ToolGrammar, RefusesWhatCannotBeCalled) {
   const auto error = [](const char* text, ToolChoice choice) {
     return error_of(
