@@ -270,6 +270,27 @@ TEST_F(PrefixDisk, TakesWhatMemoryHasWhereItCannotLoad) {
   EXPECT_EQ(cache->longest(key_of(tokens), kKind), 530);
 }
 
+// States on their way to disk hold pages that sequences need.
+TEST_F(PrefixDisk, GivesPagesBackThatWaitToBeWritten) {
+  const auto engine = open_engine(5);
+  const auto cache = open_cache(*engine);
+  Walker walker(*engine);
+  walker.append(text(250, 1), true);
+  const auto saved = *engine->save(walker.sequence());
+  for (uint32_t i = 0; i < 60; ++i) {
+    walker.clear();
+    ASSERT_TRUE(cache->release_pages(1));
+    ASSERT_TRUE(engine->restore(walker.sequence(), *saved));
+    ASSERT_TRUE(cache->release_pages(engine->pages_for(walker.sequence(), 10))) << i;
+    walker.append(text(10, 100 + i), true);
+    Ids tokens = text(250, 1);
+    for (const int32_t token : text(10, 100 + i)) tokens.push_back(token);
+    cache->keep(walker.sequence(), key_of(tokens), kKind);
+  }
+  walker.clear();
+  EXPECT_TRUE(cache->release_pages(5));
+}
+
 TEST(CacheFingerprint, NamesCheckpointArithmeticAndLayout) {
   const auto of = [](const char* model, const EngineOptions& options) {
     const auto engine = test::open_engine(test::data_path(model), options);

@@ -270,12 +270,14 @@ int64_t PrefixCache::held_bytes() const {
   return copied_bytes_ + std::ssize(page_users_) * engine_.pages().bytes;
 }
 
-// Pages nobody uses but the states of this cache.
+// Pages nobody uses but the states of this cache that nobody else holds, as the writer may.
 int64_t PrefixCache::reclaimable_pages() const {
   std::unordered_map<int32_t, int64_t> others;
   for (const Entry* entry : recent_) {
+    const int64_t holders = entry->saved.use_count() - 1;
     for (const int32_t page : entry->saved->pages()) {
-      others.try_emplace(page, entry->saved->users_of(page) - page_users_.at(page));
+      const auto at = others.try_emplace(page, entry->saved->users_of(page) - page_users_.at(page));
+      at.first->second += holders;
     }
   }
   return std::ranges::count_if(others, [](const auto& page) { return page.second == 0; });

@@ -31,7 +31,7 @@ struct PrefixCacheOptions {
   std::filesystem::path directory;
   int64_t disk_bytes = 0;
   std::string fingerprint;
-  std::function<void(const std::string&)> log;  // a line at a time; absent: to stderr
+  std::function<void(const std::string&)> log;  // a line; from two threads; absent: to stderr
 };
 
 struct PrefixCacheStatistics {
