@@ -255,6 +255,21 @@ TEST_F(HttpServerTest, StopsWithHandlersAtWork) {
   server_->stop();
 }
 
+TEST_F(HttpServerTest, EndsADrainWhenItStops) {
+  std::atomic<int> entered = 0;
+  start([&](HttpExchange& exchange) {
+    ++entered;
+    while (!exchange.gone()) std::this_thread::sleep_for(1ms);
+  });
+  HttpClient client(server_->port());
+  client.send_request("GET", "/");
+  ASSERT_TRUE(wait_for([&] { return entered == 1; }));
+  std::thread drain([&] { EXPECT_TRUE(server_->drain(30s)); });
+  std::this_thread::sleep_for(20ms);
+  server_->stop();
+  drain.join();
+}
+
 TEST_F(HttpServerTest, SaysWhereItCannotListen) {
   start(echo);
   HttpServerOptions second = options_;

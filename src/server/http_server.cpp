@@ -79,6 +79,8 @@ class BeastServer final : public HttpServer {
     work_.reset();
     workers_.reset();  // handlers see that their clients are gone
     thread_.join();    // nothing is waited for any more
+    connections_.clear();
+    live_ = 0;  // a drain() on another thread ends
   }
 
  private:
