@@ -17,7 +17,7 @@ namespace {
 struct PreprocessOptions {
   std::string file, out;
   ImageBudget budget;
-  DecodeOptions decode;
+  ImageDecodeOptions decode;
 };
 
 Status preprocess(const PreprocessOptions& options) {

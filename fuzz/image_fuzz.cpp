@@ -8,7 +8,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cachalot;
   const ImageBudget budget{.min_pixels = 7056, .max_tokens = 16};
-  const DecodeOptions options{.max_pixels = 1 << 20, .honour_orientation = true};
+  const ImageDecodeOptions options{.max_pixels = 1 << 20, .honour_orientation = true};
   const auto prepared = prepare_image({data, size}, budget, options);
   if (!prepared) return 0;
   CACHALOT_CHECK(prepared->plan.tokens() <= budget.max_tokens);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/number_formats.h"
+#include "engine/image_encoder.h"
 
 namespace cachalot {
 namespace {
@@ -210,6 +211,43 @@ Result<ImageSpan> image_span(const Checkpoint& checkpoint, const TensorMap& gold
   return span;
 }
 
+// What the vision tower makes of the golden's patches, if it has any.
+Status trace_image(const Engine& engine, const Checkpoint& checkpoint, const TensorMap& golden,
+                   TensorMap& recorded) {
+  if (golden.find("image.patches") == golden.end()) return {};
+  CACHALOT_TRY(const TraceTensor* patches, find(golden, "image.patches", DType::f32));
+  CACHALOT_TRY(const TraceTensor* grid_tensor, find(golden, "image.grid", DType::i32));
+  const EngineOptions& options = engine.options();
+  ImageEncoderOptions encoder_options{.threads = options.threads, .isa = options.isa};
+  if (options.backend == Backend::reference) encoder_options.backend = Backend::reference;
+  // The checkpoint outlives the encoder: nobody has to own it.
+  CACHALOT_TRY(const auto encoder,
+               ImageEncoder::make({std::shared_ptr<void>(), &checkpoint}, encoder_options));
+  const auto sides = integers_of(*grid_tensor);
+  const PatchGrid grid{.rows = sides[0], .columns = sides[1]};
+  const int64_t side = engine.config().vision_patch_size;
+  std::vector<bf16> values;
+  for (const float value : floats_of(*patches)) values.push_back(to_bf16(value));
+  if (grid.rows < 1 || std::ssize(values) != grid.patches() * 3 * side * side) {
+    return fail("golden tensor \"image.patches\": expected {} x {} patches of {} values, found {}",
+                grid.rows, grid.columns, 3 * side * side, values.size());
+  }
+  const auto image = encoder->encode(grid, values, {});
+  TraceTensor features{.dtype = DType::f32,
+                       .shape = {image->grid_width * image->grid_height, image->dim},
+                       .bytes = {}};
+  for (int64_t cell = 0; cell < features.shape[0]; ++cell) {
+    const int64_t place = 1 + cell + cell / image->grid_width;  // behind start and newlines
+    for (int64_t i = 0; i < image->dim; ++i) {
+      const float value = to_float(image->rows[static_cast<size_t>(place * image->dim + i)]);
+      const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+      features.bytes.insert(features.bytes.end(), bytes, bytes + sizeof(value));
+    }
+  }
+  recorded.emplace("image.features", std::move(features));
+  return {};
+}
+
 // The block drafted after the golden's own choice for the position after its tokens.
 Status trace_drafts(Engine& engine, int32_t sequence, const TensorMap& golden,
                     TraceObserver& observer) {
@@ -272,6 +310,7 @@ Result<TensorMap> record_trace(Engine& engine, const Checkpoint& checkpoint,
   if (!drafted) return fail(drafted.error());
   TensorMap recorded = observer.take();
   recorded.emplace("tokens", *token_tensor);
+  CACHALOT_OK(trace_image(engine, checkpoint, golden, recorded));
   return recorded;
 }
 

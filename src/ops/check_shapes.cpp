@@ -170,10 +170,12 @@ void check_shapes(const LinearArgs& args) {
   const int64_t tokens = args.x.extent(0), out = args.weight.rows;
   expect.matrix("weight", args.weight, out, args.x.extent(1));
   if (args.weight.quantized()) expect.divisible("x's width", args.x.extent(1), kScaleBlock);
+  expect.optional_shape("bias", args.bias, {out});
   expect.optional_shape("norm", args.norm, {out});
   if (args.y_f32.present()) {
     expect.absent("y (y_f32 is present)", args.y);
     expect.absent("norm (y_f32 is present)", args.norm);
+    expect.absent("bias (y_f32 is present)", args.bias);
     expect.shape("y_f32", args.y_f32, {tokens, out});
   } else {
     expect.shape("y", args.y, {tokens, out});
@@ -405,5 +407,43 @@ void check_shapes(const DraftConfidenceArgs& args) {
   expect.shape("projection", args.projection, {1, args.x.extent(1) + args.features.extent(1)});
   expect.shape("confidence", args.confidence, {rows});
 }
+
+void check_shapes(const ResidualNormArgs& args) {
+  const Expectations expect("residual_norm");
+  expect.rank("stream", args.stream, 2);
+  expect.optional_shape("update", args.update, args.stream.shape);
+  expect.shape("norm", args.norm, {args.stream.extent(1)});
+  expect.shape("x", args.x, args.stream.shape);
+}
+
+void check_shapes(const ImageAttentionArgs& args) {
+  const Expectations expect("image_attention");
+  expect.rank("o", args.o, 3);
+  const int64_t tokens = args.o.extent(0), heads = args.o.extent(1), head_dim = args.o.extent(2);
+  expect.shape("qkv", args.qkv, {tokens, 3, heads, head_dim});
+  expect.divisible("head_dim", head_dim, 4);
+  expect.shape("frequencies", args.frequencies, {head_dim / 4});
+  expect.at_least("columns", args.columns, 1);
+  expect.divisible("tokens", tokens, args.columns);
+}
+
+void check_shapes(const GatedUnitArgs& args) {
+  const Expectations expect("gated_unit");
+  expect.rank("h", args.h, 2);
+  expect.shape("gate_up", args.gate_up, {args.h.extent(0), 2 * args.h.extent(1)});
+}
+
+void check_shapes(const UnfoldCellsArgs& args) {
+  const Expectations expect("unfold_cells");
+  expect.rank("x", args.x, 2);
+  expect.at_least("columns", args.columns, 1);
+  expect.at_least("ratio", args.ratio, 1);
+  expect.divisible("tokens", args.x.extent(0), args.columns);
+  const int64_t rows = args.x.extent(0) / args.columns, ratio = args.ratio;
+  const int64_t cells = (rows + ratio - 1) / ratio * ((args.columns + ratio - 1) / ratio);
+  expect.shape("cells", args.cells, {cells, args.x.extent(1) * ratio * ratio});
+}
+
+void check_shapes(const GeluArgs& args) { Expectations("gelu").rank("x", args.x, 2); }
 
 }  // namespace cachalot

@@ -91,9 +91,10 @@ Cost cost_of(const ResumeStreamArgs& args) {
 
 Cost cost_of(const LinearArgs& args) {
   const int64_t tokens = args.x.extent(0), out = args.weight.rows;
-  return {.bytes_read = bytes_of(args.x, args.norm) + args.weight.bytes(),
+  return {.bytes_read = bytes_of(args.x, args.bias, args.norm) + args.weight.bytes(),
           .bytes_written = bytes_of(args.y) + bytes_of(args.y_f32),
           .flops = product_flops(tokens, out, args.weight.columns) +
+                   (args.bias.present() ? tokens * out : 0) +
                    (args.norm.present() ? 4 * tokens * out : 0)};
 }
 
@@ -236,6 +237,40 @@ Cost cost_of(const DraftConfidenceArgs& args) {
   return {.bytes_read = bytes_of(args.x, args.features, args.projection),
           .bytes_written = bytes_of(args.confidence),
           .flops = product_flops(args.x.extent(0), 1, args.projection.extent(1))};
+}
+
+Cost cost_of(const ResidualNormArgs& args) {
+  const int64_t elements = args.stream.elements();
+  const bool added = args.update.present();
+  return {.bytes_read = bytes_of(args.update, args.norm) + bytes_of(args.stream),
+          .bytes_written = bytes_of(args.x) + (added ? bytes_of(args.stream) : 0),
+          .flops = (added ? 5 : 4) * elements};
+}
+
+// Two products per pair of patches; of the softmax, a product, a difference, an exponential and a
+// sum per score; six operations turn a pair of channels.
+Cost cost_of(const ImageAttentionArgs& args) {
+  const int64_t tokens = args.o.extent(0), heads = args.o.extent(1), width = args.o.extent(2);
+  return {.bytes_read = bytes_of(args.qkv, args.frequencies),
+          .bytes_written = bytes_of(args.o),
+          .flops = 4 * tokens * tokens * heads * width + 4 * tokens * tokens * heads +
+                   6 * tokens * heads * width};
+}
+
+Cost cost_of(const GatedUnitArgs& args) {
+  return {.bytes_read = bytes_of(args.gate_up),
+          .bytes_written = bytes_of(args.h),
+          .flops = 5 * args.h.elements()};
+}
+
+Cost cost_of(const UnfoldCellsArgs& args) {
+  return {.bytes_read = bytes_of(args.x), .bytes_written = bytes_of(args.cells)};
+}
+
+Cost cost_of(const GeluArgs& args) {
+  return {.bytes_read = bytes_of(args.x),
+          .bytes_written = bytes_of(args.x),
+          .flops = 5 * args.x.elements()};
 }
 
 }  // namespace cachalot

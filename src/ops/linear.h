@@ -8,13 +8,14 @@
 namespace cachalot {
 
 // y = x . weight^T. An FP8 weight gets x quantized to E4M3 in groups of 32 first (2.2); a BF16
-// weight takes x as it is. FP32 accumulation; y = RNE_BF16, then optionally y = rms_norm(y, norm)
-// over the row: RNE_BF16(norm * y / sqrt(mean(y^2) + norm_eps)). Exactly one of y and y_f32 is
-// present; y_f32 takes the FP32 sums unrounded (and no norm). The order of additions along `in` is
-// the same for every number of rows.
+// weight takes x as it is. FP32 accumulation, plus bias; y = RNE_BF16, then optionally y =
+// rms_norm(y, norm) over the row: RNE_BF16(norm * y / sqrt(mean(y^2) + norm_eps)). Exactly one of y
+// and y_f32 is present; y_f32 takes the FP32 sums unrounded (and neither norm nor bias). The order
+// of additions along `in` is the same for every number of rows.
 struct LinearArgs {
   View<const bf16> x;     // [tokens, in]
   DenseMatrix weight;     // [out, in]
+  View<const bf16> bias;  // [out], may be absent
   View<const bf16> norm;  // [out], may be absent
   float norm_eps = 0;
   View<bf16> y;       // [tokens, out], out
@@ -26,6 +27,7 @@ struct LinearArgs {
     f("weight.codes", weight.codes, Role::in);
     f("weight.scales", weight.scales, Role::in);
     f("weight.values", weight.values, Role::in);
+    f("bias", bias, Role::in);
     f("norm", norm, Role::in);
     f("y", y, Role::out);
     f("y_f32", y_f32, Role::out);

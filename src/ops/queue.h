@@ -19,6 +19,7 @@
 #include "ops/indexer.h"
 #include "ops/linear.h"
 #include "ops/stream_ring.h"
+#include "ops/vision.h"
 
 // X(function, arguments)
 #define CACHALOT_FOR_EACH_OPERATION(X)     \
@@ -43,7 +44,12 @@
   X(route, RouteArgs)                      \
   X(moe_experts, MoeExpertsArgs)           \
   X(markov_step, MarkovStepArgs)           \
-  X(draft_confidence, DraftConfidenceArgs)
+  X(draft_confidence, DraftConfidenceArgs) \
+  X(residual_norm, ResidualNormArgs)       \
+  X(image_attention, ImageAttentionArgs)   \
+  X(gated_unit, GatedUnitArgs)             \
+  X(unfold_cells, UnfoldCellsArgs)         \
+  X(gelu, GeluArgs)
 
 namespace cachalot {
 

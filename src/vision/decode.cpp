@@ -82,7 +82,7 @@ Result<ImageFormat> image_format_of(std::span<const uint8_t> file) {
               fmt::join(file.first(std::min<size_t>(file.size(), 8)), " "));
 }
 
-Result<Image> decode_image(std::span<const uint8_t> file, const DecodeOptions& options) {
+Result<Image> decode_image(std::span<const uint8_t> file, const ImageDecodeOptions& options) {
   if (static_cast<int64_t>(file.size()) > options.max_bytes) {
     return fail("the picture's file has {} bytes, more than the {} allowed", file.size(),
                 options.max_bytes);

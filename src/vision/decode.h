@@ -21,7 +21,7 @@ enum class ImageFormat { jpeg, png, webp, gif };
 
 std::string_view name_of(ImageFormat format);
 
-struct DecodeOptions {
+struct ImageDecodeOptions {
   int64_t max_bytes = int64_t{64} << 20;   // of the file
   int64_t max_pixels = int64_t{64} << 20;  // of the picture, known from its header
   bool honour_orientation = false;         // turn the picture as its EXIF block says
@@ -32,6 +32,6 @@ Result<ImageFormat> image_format_of(std::span<const uint8_t> file);
 
 // Both limits are checked before any pixel is decoded; at most 8 bytes per pixel are held at a
 // time. Errors: the file is empty, too large, cut off or damaged, or not of a supported format.
-Result<Image> decode_image(std::span<const uint8_t> file, const DecodeOptions& options = {});
+Result<Image> decode_image(std::span<const uint8_t> file, const ImageDecodeOptions& options = {});
 
 }  // namespace cachalot

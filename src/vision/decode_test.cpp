@@ -14,7 +14,7 @@ const std::filesystem::path kFolder = CACHALOT_SOURCE_DIR "/tests/data/images";
 
 std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 
-std::string error_of(std::span<const uint8_t> file, const DecodeOptions& options = {}) {
+std::string error_of(std::span<const uint8_t> file, const ImageDecodeOptions& options = {}) {
   const auto image = decode_image(file, options);
   return image ? "decoded" : image.error().message;
 }

@@ -1,4 +1,5 @@
-// EXIF orientation: how a camera was held. The reference ignores it; DecodeOptions can ask for it.
+// EXIF orientation: how a camera was held. The reference ignores it; ImageDecodeOptions can ask for
+// it.
 #pragma once
 
 #include <cstdint>

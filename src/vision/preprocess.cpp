@@ -1,5 +1,7 @@
 #include "vision/preprocess.h"
 
+#include <sha2.h>
+
 #include <array>
 #include <utility>
 
@@ -20,11 +22,22 @@ std::array<bf16, 256> normalised_values() {
 }  // namespace
 
 Result<PreparedImage> prepare_image(std::span<const uint8_t> file, const ImageBudget& budget,
-                                    const DecodeOptions& options) {
+                                    const ImageDecodeOptions& options) {
   CACHALOT_TRY(const Image image, decode_image(file, options));
   CACHALOT_TRY(const ImagePlan plan, plan_image(image.width, image.height, budget));
   CACHALOT_TRY(Image padded, resize_and_pad(image, plan.width, plan.height));
   return PreparedImage{plan, std::move(padded)};
+}
+
+std::array<uint8_t, 32> digest_of(const Image& padded) {
+  const std::array<int64_t, 2> size = {padded.width, padded.height};
+  SHA2_CTX context;
+  SHA256Init(&context);
+  SHA256Update(&context, reinterpret_cast<const uint8_t*>(size.data()), sizeof(size));
+  SHA256Update(&context, padded.rgb.data(), padded.rgb.size());
+  std::array<uint8_t, 32> digest;
+  SHA256Final(digest.data(), &context);
+  return digest;
 }
 
 ImagePatches patches_of(const Image& padded, int64_t patch) {

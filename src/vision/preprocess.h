@@ -1,6 +1,7 @@
 // A picture's file to what the vision tower reads (spec: vision, section 2).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,7 +21,10 @@ struct PreparedImage {
 // Decodes, plans on the size that the file has, resizes and pads. Errors: those of decode_image and
 // plan_image.
 Result<PreparedImage> prepare_image(std::span<const uint8_t> file, const ImageBudget& budget = {},
-                                    const DecodeOptions& options = {});
+                                    const ImageDecodeOptions& options = {});
+
+// SHA-256 of the size and the pixels: what tells two pictures apart for the model.
+std::array<uint8_t, 32> digest_of(const Image& padded);
 
 struct ImagePatches {
   int64_t rows = 0, columns = 0;

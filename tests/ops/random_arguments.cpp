@@ -142,6 +142,7 @@ LinearArgs random_arguments(RandomTensors& random, const RandomCase& of) {
   }
   args.y = random.tensor<bf16>({tokens, out});
   if (of.variant == 1) args.norm = random.bf16s({out}, 0.1f, 1);
+  if (of.variant == 2) args.bias = random.bf16s({out});
   return args;
 }
 
@@ -370,6 +371,57 @@ DraftConfidenceArgs random_arguments(RandomTensors& random, const RandomCase& of
           .features = random.bf16s({rows, rank}),
           .projection = random.bf16s({1, dim + rank}),
           .confidence = random.tensor<float>({rows})};
+}
+
+template <>
+ResidualNormArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), dim = width_of(of);
+  ResidualNormArgs args{.norm = random.bf16s({dim}, 0.1f, 1),
+                        .norm_eps = 1e-6f,
+                        .stream = random.bf16s({tokens, dim}),
+                        .x = random.tensor<bf16>({tokens, dim})};
+  if (of.variant != 2) args.update = random.bf16s({tokens, dim});
+  return args;
+}
+
+namespace {
+
+// Patches of a row: a divisor of `tokens`.
+int64_t columns_of(int64_t tokens) { return tokens % 5 == 0 ? 5 : tokens % 4 == 0 ? 4 : 1; }
+
+}  // namespace
+
+template <>
+ImageAttentionArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), heads = heads_of(of);
+  const int64_t head_dim = std::array{64, 16, 36, 96}[of.variant];
+  return {.qkv = random.bf16s({tokens, 3, heads, head_dim}),
+          .columns = columns_of(tokens),
+          .frequencies = random.frequencies(head_dim / 4),
+          .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
+          .o = random.tensor<bf16>({tokens, heads, head_dim})};
+}
+
+template <>
+GatedUnitArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), width = width_of(of) + of.variant;
+  return {.gate_up = random.bf16s({tokens, 2 * width}), .h = random.tensor<bf16>({tokens, width})};
+}
+
+template <>
+UnfoldCellsArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), dim = width_of(of), ratio = 1 + of.variant;
+  const int64_t columns = columns_of(tokens), rows = tokens / columns;
+  const int64_t cells = (rows + ratio - 1) / ratio * ((columns + ratio - 1) / ratio);
+  return {.x = random.bf16s({tokens, dim}),
+          .columns = columns,
+          .ratio = ratio,
+          .cells = random.tensor<bf16>({cells, dim * ratio * ratio})};
+}
+
+template <>
+GeluArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  return {.x = random.bf16s({of.tokens(), width_of(of) + of.variant})};
 }
 
 }  // namespace cachalot

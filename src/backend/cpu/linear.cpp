@@ -66,6 +66,22 @@ class PreparedRows {
   std::byte* packed_;      // [groups] operands
 };
 
+// One piece of a product, its sums kept in `sums` [tokens, rows of the piece] on the way.
+void multiply_with_bias(Queue& queue, Product product, View<const bf16> bias, float* sums,
+                        std::byte* scratch) {
+  bf16* y = product.y;
+  const int64_t y_stride = product.y_stride, rows = product.last_row - product.first_row;
+  product.y = nullptr;
+  product.y_f32 = sums;
+  product.y_stride = rows;
+  product.y_first_row = product.first_row;
+  queue.matmul().multiply(product, scratch);
+  for (int64_t t = 0; t < product.tokens; ++t) {
+    queue.rows().add_bias(sums + t * rows, bias.data + product.first_row, rows,
+                          y + t * y_stride + product.first_row);
+  }
+}
+
 }  // namespace
 
 void linear(Queue& queue, const LinearArgs& args) {
@@ -77,7 +93,11 @@ void linear(Queue& queue, const LinearArgs& args) {
   const int threads = queue.team().size();
   const PreparedRows prepared(queue, weight, 1, tokens);
   const OutputPieces outputs(kernels, weight.rows, tokens, threads);
-  queue.scratch().reserve_per_thread(static_cast<size_t>(kernels.scratch_bytes));
+  ScratchLayout own;
+  own.add(kernels.scratch_bytes, 1);
+  // With a bias a piece's sums stay in FP32 until it is added.
+  const size_t sums_at = own.add(args.bias.present() ? tokens * outputs.block : 0, sizeof(float));
+  queue.scratch().reserve_per_thread(own.bytes());
   WorkShare rows(prepared.pieces(), threads), blocks(outputs.count(), threads),
       norms(tokens, threads);
 
@@ -101,7 +121,13 @@ void linear(Queue& queue, const LinearArgs& args) {
                       .y_stride = weight.rows};
       if (next >= 0) announce(product, weight, outputs.first(next), outputs.last(next));
       prepared.give(product, 0);
-      kernels.multiply(product, queue.scratch().of_thread(member.index()));
+      std::byte* scratch = queue.scratch().of_thread(member.index());
+      if (args.bias.absent()) {
+        kernels.multiply(product, scratch);
+      } else {
+        multiply_with_bias(queue, product, args.bias, reinterpret_cast<float*>(scratch + sums_at),
+                           scratch);
+      }
     });
     if (args.norm.absent() || args.y.absent()) return;
     member.barrier();

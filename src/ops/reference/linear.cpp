@@ -15,6 +15,8 @@ void linear(Queue&, const LinearArgs& args) {
     std::copy(y.begin(), y.end(), args.y_f32.data);
     return;
   }
+  if (args.bias.present())
+    for (int64_t i = 0; i < tokens * out; ++i) y[i] += to_float(args.bias.data[i % out]);
   round_all_to_bf16(y);
   if (args.norm.present())
     for (int64_t t = 0; t < tokens; ++t) rms_norm(&y[t * out], out, args.norm.data, args.norm_eps);

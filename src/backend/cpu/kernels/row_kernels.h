@@ -76,7 +76,30 @@ struct RowKernels {
                       int64_t n, float* dots);
   // h[i] = RNE_BF16(h[i] + gate * value[i]), in place.
   void (*add_scaled)(bf16* h, const bf16* value, float gate, int64_t n);
+
+  // ------------------------------------------------------------------------------------- pictures
+  // scores[r * stride + k] = q[r] . key k for kImageQueries queries [.., width] and all keys of
+  // `panels`: [panels, width, kImagePanel], the keys of a panel side by side.
+  void (*image_scores)(const float* q, int64_t width, const float* keys, int64_t panels,
+                       float* scores, int64_t stride);
+  // scores[i] := exp(scores[i] * scale - m), m = max(scores) * scale; returns their sum.
+  float (*image_softmax)(float* scores, int64_t n, float scale);
+  // o[r][i] += sum_k p[r * stride + k] * values[k][i] for kImageQueries rows, k ascending; width is
+  // a multiple of kImagePanel.
+  void (*image_values)(const float* p, int64_t stride, const float* values, int64_t keys,
+                       int64_t width, float* o);
+  // h[i] = RNE_BF16(RNE_BF16(silu(gate[i])) * up[i]).
+  void (*gated_unit)(const bf16* gate, const bf16* up, int64_t n, bf16* h);
+  // x[i] = RNE_BF16(x[i] + update[i]), in place.
+  void (*add_rows)(bf16* x, const bf16* update, int64_t n);
+  // out[i] = RNE_BF16(x[i] + bias[i]).
+  void (*add_bias)(const float* x, const bf16* bias, int64_t n, bf16* out);
 };
+
+// Queries that a call of image_scores or image_values takes, and keys of a panel: two vectors of
+// the widest instruction set.
+inline constexpr int64_t kImageQueries = 12;
+inline constexpr int64_t kImagePanel = 32;
 
 // Most index keys one call of index_scores takes.
 inline constexpr int64_t kIndexTile = 64;

@@ -15,6 +15,7 @@ namespace {
 #include "backend/cpu/kernels/rows_pack.inc.h"
 #include "backend/cpu/kernels/rows_attention.inc.h"
 #include "backend/cpu/kernels/rows_index.inc.h"
+#include "backend/cpu/kernels/rows_image.inc.h"
 // clang-format on
 
 constexpr RowKernels kTable = {
@@ -41,6 +42,12 @@ constexpr RowKernels kTable = {
     .index_scores = index_scores,
     .engram_dots = engram_dots,
     .add_scaled = add_scaled,
+    .image_scores = image_scores,
+    .image_softmax = image_softmax,
+    .image_values = image_values,
+    .gated_unit = gated_unit,
+    .add_rows = add_rows,
+    .add_bias = add_bias,
 };
 
 }  // namespace
