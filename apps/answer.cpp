@@ -78,20 +78,20 @@ class AnswerStream {
 }  // namespace
 
 Result<Answer> answer_conversation(const Conversation& conversation, const Tokenizer& tokenizer,
-                                   Generator& generator, const AnswerParameters& parameters,
+                                   PictureReader& pictures, Generator& generator,
+                                   const AnswerParameters& parameters,
                                    const AnswerCallbacks& callbacks) {
   CACHALOT_TRY(const Prompt prompt, render(conversation));
-  if (!prompt.images.empty())
-    return fail("{}: pictures cannot be read by this version; leave them out",
-                prompt.images.front().where);
-  const std::vector<int32_t> ids = encode_prompt(prompt, tokenizer);
+  CACHALOT_TRY(const ImagePrompt expanded,
+               pictures.expand(encode_prompt(prompt, tokenizer), prompt.images));
   AnswerStream stream(tokenizer, prompt, parameters, callbacks);
   GenerationCallbacks hooks;
   hooks.on_prefill = callbacks.on_prefill;
   hooks.cancelled = callbacks.cancelled;
   hooks.on_token = [&](int32_t token) { return stream.push(token); };
   Answer answer;
-  CACHALOT_TRY(answer.generation, generator.generate(ids, parameters.generation, hooks));
+  CACHALOT_TRY(answer.generation, generator.generate(expanded.ids, parameters.generation, hooks,
+                                                     expanded.images.get()));
   stream.finish(answer.generation.finish, answer);
   return answer;
 }

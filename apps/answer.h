@@ -10,6 +10,7 @@
 #include "chat/parsed_message.h"
 #include "chat/stream_parser.h"
 #include "engine/generation.h"
+#include "pictures/picture_reader.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cachalot {
@@ -31,9 +32,11 @@ struct Answer {
   ParsedMessage message;  // finish_reason: stop, length, tool_calls or cancelled
 };
 
-// Errors: a conversation that cannot be rendered, pictures, and those of Generator::generate.
+// Errors: a conversation that cannot be rendered, a picture that cannot be read, and those of
+// Generator::generate.
 Result<Answer> answer_conversation(const Conversation& conversation, const Tokenizer& tokenizer,
-                                   Generator& generator, const AnswerParameters& parameters,
+                                   PictureReader& pictures, Generator& generator,
+                                   const AnswerParameters& parameters,
                                    const AnswerCallbacks& callbacks);
 
 }  // namespace cachalot

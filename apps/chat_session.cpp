@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "answer_printer.h"
@@ -33,6 +34,7 @@ const std::vector<ChatSession::Command>& ChatSession::commands() {
       {"/system", "[TEXT]", "set the system message; nothing: remove it", &ChatSession::set_system},
       {"/thinking", "[on|off]", "think before answering", &ChatSession::set_thinking},
       {"/effort", "[LEVEL]", "low, high, xhigh, max, or 1 to 100", &ChatSession::set_effort},
+      {"/image", "FILE", "show a picture with the next message", &ChatSession::add_image},
       {"/retry", "", "answer the last message again", &ChatSession::retry},
       {"/save", "FILE", "write the conversation, for --messages", &ChatSession::save},
       {"/exit", "", "leave (also Ctrl-D)", nullptr},
@@ -40,9 +42,10 @@ const std::vector<ChatSession::Command>& ChatSession::commands() {
   return commands;
 }
 
-ChatSession::ChatSession(const Tokenizer& tokenizer, Generator generator,
+ChatSession::ChatSession(const Tokenizer& tokenizer, PictureReader& pictures, Generator generator,
                          AnswerParameters parameters, ChatSettings settings, bool styled)
     : tokenizer_(tokenizer),
+      pictures_(pictures),
       generator_(std::move(generator)),
       parameters_(std::move(parameters)),
       settings_(std::move(settings)),
@@ -107,6 +110,8 @@ void ChatSession::take_message(std::string text) {
     message.role = Role::kTool;
     message.blocks.push_back(ToolResultBlock{call->id, {TextBlock{std::move(text)}}});
   } else {
+    for (ImageRecord& image : attached_) message.blocks.push_back(std::move(image));
+    attached_.clear();
     message.blocks.push_back(TextBlock{std::move(text)});
   }
   messages_.push_back(std::move(message));
@@ -143,7 +148,8 @@ void ChatSession::answer() {
     callbacks.on_prefill = [&](int64_t done, int64_t total) { progress.show(done, total); };
     callbacks.on_event = [&](const ParserEvent& event) { printer.show(event); };
     callbacks.cancelled = [&] { return interrupt.interrupted(); };
-    answer = answer_conversation(conversation(), tokenizer_, generator_, parameters_, callbacks);
+    answer = answer_conversation(conversation(), tokenizer_, pictures_, generator_, parameters_,
+                                 callbacks);
   }
   if (!answer) {
     printer.finish({});
@@ -181,6 +187,7 @@ void ChatSession::help(const std::string&) {
 
 void ChatSession::clear(const std::string&) {
   messages_.clear();
+  attached_.clear();
   fmt::print("A new conversation.\n");
 }
 
@@ -207,6 +214,16 @@ void ChatSession::set_effort(const std::string& argument) {
   }
   fmt::print("Effort is {} of 100{}.\n", settings_.options.effort,
              settings_.options.thinking ? "" : ", thinking is off");
+}
+
+void ChatSession::add_image(const std::string& argument) {
+  std::error_code ignored;
+  if (argument.empty() || !std::filesystem::is_regular_file(argument, ignored)) {
+    fmt::print("/image: expected a picture's file, found '{}'\n", argument);
+    return;
+  }
+  attached_.push_back({argument, argument});
+  fmt::print("Goes with your next message.\n");
 }
 
 // Another choice: other random numbers. A greedy answer stays the same.

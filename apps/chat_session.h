@@ -14,9 +14,9 @@ namespace cachalot {
 
 class ChatSession {
  public:
-  // `tokenizer` outlives the session; `parameters` have been validated.
-  ChatSession(const Tokenizer& tokenizer, Generator generator, AnswerParameters parameters,
-              ChatSettings settings, bool styled);
+  // `tokenizer` and `pictures` outlive the session; `parameters` have been validated.
+  ChatSession(const Tokenizer& tokenizer, PictureReader& pictures, Generator generator,
+              AnswerParameters parameters, ChatSettings settings, bool styled);
 
   // Until Ctrl-D or /exit.
   void run();
@@ -40,16 +40,19 @@ class ChatSession {
   void set_system(const std::string& argument);
   void set_thinking(const std::string& argument);
   void set_effort(const std::string& argument);
+  void add_image(const std::string& argument);
   void retry(const std::string& argument);
   void save(const std::string& argument);
 
   const Tokenizer& tokenizer_;
+  PictureReader& pictures_;
   Generator generator_;
   AnswerParameters parameters_;
   ChatSettings settings_;
   bool styled_;
   LineEditor editor_;
-  std::vector<Message> messages_;  // without the system message
+  std::vector<Message> messages_;      // without the system message
+  std::vector<ImageRecord> attached_;  // go with the next message
 };
 
 }  // namespace cachalot

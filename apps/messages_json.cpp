@@ -1,5 +1,7 @@
 #include "messages_json.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace cachalot {
@@ -15,6 +17,24 @@ std::string text_of(const std::vector<ContentBlock>& blocks) {
       if (const auto* piece = std::get_if<TextBlock>(&part)) text += piece->text;
   }
   return text;
+}
+
+// With pictures, the list of a user message's parts.
+Json content_json(const std::vector<ContentBlock>& blocks) {
+  const auto is_image = [](const ContentBlock& block) {
+    return std::holds_alternative<ImageRecord>(block);
+  };
+  if (std::none_of(blocks.begin(), blocks.end(), is_image)) return Json(text_of(blocks));
+  Json::Array parts;
+  for (const ContentBlock& block : blocks) {
+    if (const auto* text = std::get_if<TextBlock>(&block)) {
+      parts.push_back(Json(Json::Object{{"type", Json("text")}, {"text", Json(text->text)}}));
+    } else if (const auto* image = std::get_if<ImageRecord>(&block)) {
+      parts.push_back(
+          Json(Json::Object{{"type", Json("image_url")}, {"image_url", Json(image->location)}}));
+    }
+  }
+  return Json(std::move(parts));
 }
 
 const char* role_name(Role role) {
@@ -42,7 +62,7 @@ Json call_json(const ToolCall& call) {
 
 Json message_json(const Message& message) {
   Json json(Json::Object{{"role", Json(role_name(message.role))},
-                         {"content", Json(text_of(message.blocks))}});
+                         {"content", content_json(message.blocks)}});
   if (!message.reasoning_content.empty())
     json.set("reasoning_content", Json(message.reasoning_content));
   if (message.role == Role::kTool)

@@ -150,7 +150,12 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   CACHALOT_TRY(auto engine, make_engine(checkpoint, std::move(classes.class_of), engine_settings));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return LoadedModel{std::move(tokenizer), std::move(engine), std::move(generation), seconds};
+  PictureOptions pictures{
+      .encoder = {.threads = engine_settings.threads, .isa = engine_settings.isa},
+      .local_files = true};
+  if (engine_settings.backend == Backend::reference) pictures.encoder.backend = Backend::reference;
+  return LoadedModel{std::move(tokenizer), std::move(engine), std::move(generation), seconds,
+                     std::make_shared<PictureReader>(checkpoint, pictures)};
 }
 
 }  // namespace cachalot

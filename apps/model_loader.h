@@ -9,6 +9,7 @@
 #include "engine/prefill.h"
 #include "generation_config.h"
 #include "memory_options.h"
+#include "pictures/picture_reader.h"
 #include "storage_options.h"
 #include "tokenizer/tokenizer.h"
 
@@ -44,6 +45,7 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   GenerationConfig generation;  // end_tokens filled from the configuration if need be
   double load_seconds = 0;
+  std::shared_ptr<PictureReader> pictures;  // local files too
 
   const ModelConfig& config() const { return engine->config(); }
 };

@@ -54,8 +54,9 @@ Result<int> run_once(const RunOptions& options) {
   callbacks.on_prefill = [&](int64_t done, int64_t total) { progress.show(done, total); };
   callbacks.cancelled = [&] { return interrupt.interrupted(); };
   if (!options.json) callbacks.on_event = [&](const ParserEvent& event) { printer.show(event); };
-  CACHALOT_TRY(const Answer answer, answer_conversation(conversation, model.tokenizer, generator,
-                                                        parameters, callbacks));
+  CACHALOT_TRY(const Answer answer,
+               answer_conversation(conversation, model.tokenizer, *model.pictures, generator,
+                                   parameters, callbacks));
   const WeightStore* storage = model.engine->storage();
   if (options.json) {
     Json result = answer_json(answer, model.load_seconds);
@@ -85,7 +86,7 @@ Result<int> run_chat(const RunOptions& options) {
   CACHALOT_TRY(Generator generator, open_generator(model, options));
   fmt::print("{} | {} | context {}\n", options.model.model, model.engine->description(),
              model.engine->options().max_context);
-  ChatSession session(model.tokenizer, std::move(generator), std::move(parameters),
+  ChatSession session(model.tokenizer, *model.pictures, std::move(generator), std::move(parameters),
                       std::move(settings), styles_allowed());
   session.run();
   if (const WeightStore* storage = model.engine->storage()) {

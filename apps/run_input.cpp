@@ -127,6 +127,13 @@ void add_input_options(CLI::App& command, InputOptions& options) {
       ->excludes(messages)
       ->excludes(raw)
       ->group(kGroup);
+  command
+      .add_option("--image", options.images,
+                  "Show a picture with the question: JPEG, PNG, WebP or GIF; may be repeated")
+      ->allow_extra_args(false)
+      ->excludes(messages)
+      ->excludes(raw)
+      ->group(kGroup);
   command.add_option("--tools", options.tools, "JSON file with a list of tools")
       ->excludes(raw)
       ->group(kGroup);
@@ -171,7 +178,13 @@ Result<Conversation> read_conversation(const InputOptions& options) {
   Chat chat;
   if (!settings.system.empty())
     chat.messages.push_back(text_message(Role::kSystem, settings.system));
-  chat.messages.push_back(text_message(Role::kUser, text));
+  Message question = text_message(Role::kUser, text);
+  for (size_t i = 0; i < options.images.size(); ++i) {
+    const std::string& image = options.images[i];
+    question.blocks.insert(question.blocks.begin() + static_cast<std::ptrdiff_t>(i),
+                           ImageRecord{image, image});
+  }
+  chat.messages.push_back(std::move(question));
   CACHALOT_OK(attach_to_system(chat, std::move(settings.tools), std::nullopt));
   conversation.input = std::move(chat);
   return conversation;

@@ -19,6 +19,7 @@ struct InputOptions {
   std::string tools;
   bool thinking = false, no_thinking = false;
   std::string effort;
+  std::vector<std::string> images;  // files, shown before the question
 
   bool has_source() const { return !prompt.empty() || !file.empty() || !messages.empty(); }
 };

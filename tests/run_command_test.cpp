@@ -81,6 +81,34 @@ TEST_F(RunCommand, AnswersTheExamplesOfTheModel) {
   }
 }
 
+TEST_F(RunCommand, AnswersAboutPictures) {
+  const std::string circle = "tests/data/images/nano/circle.png";
+  EXPECT_EQ(program("run --no-thinking --image " + circle + " 'What colour is the circle?'").out,
+            "The circle is red.\n");
+  const std::string request =
+      R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": )"
+      R"("tests/data/images/nano/triangle.png"}, {"type": "text", "text": "What do you see?"}]}],)"
+      R"( "thinking": false})";
+  EXPECT_EQ(program("run --messages -", request).out,
+            "I see a green triangle on a black ground.\n");
+  expect_error("run --image /nowhere/at.all 'What is this?'", 1, "/nowhere/at.all");
+  expect_error("run --image " + write("no.png", "Hello") + " 'What is this?'", 1,
+               "expected JPEG, PNG, WebP or GIF");
+  const ProgramResult several =
+      program("run --no-thinking --image " + circle + " --image " + circle + " 'What is this?'");
+  EXPECT_EQ(several.exit_code, 0) << several.err;
+}
+
+TEST_F(RunCommand, PreparesPicturesAsTheModelSeesThem) {
+  const std::string out = (folder_ / "pixels").string();
+  const ProgramResult result = program(
+      "preprocess tests/data/images/wide.png --min-pixels 7056 --max-tokens 64 --out " + out);
+  EXPECT_EQ(result.out, "910 x 14 pixels, grid of 22 x 1, 25 tokens\n") << result.err;
+  EXPECT_EQ(test::read_file(out),
+            test::read_file(CACHALOT_SOURCE_DIR "/tests/data/images/expected/wide.png.rgb"));
+  expect_error("preprocess README.md", 1, "README.md: expected JPEG, PNG, WebP or GIF");
+}
+
 TEST_F(RunCommand, ShowsCallsOfTools) {
   const Json request = example("tools");
   const Json json = json_answer("--messages -", request.dump());

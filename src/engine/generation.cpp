@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/prompt_images.h"
 #include "engine/speculation.h"
 #include "model/prefill_shortcut.h"
 
@@ -71,13 +72,18 @@ int64_t Generator::context_length() const {
   return limit > 0 ? limit : engine_->config().max_position_embeddings;
 }
 
-Status Generator::check_prompt(std::span<const int32_t> prompt) const {
+Status Generator::check_prompt(const Input& input) const {
+  const std::span<const int32_t> prompt = input.tokens;
   if (prompt.empty()) return fail("the prompt is empty: at least one token is needed");
   if (std::ssize(prompt) >= context_length())
     return fail(
         "the prompt has {} tokens, which leaves no room for an answer in the context of {}: "
         "shorten the prompt or raise the context length",
         prompt.size(), context_length());
+  if (input.images != nullptr &&
+      (input.images->index.size() != prompt.size() || input.key.size() != prompt.size()))
+    return fail("the prompt's pictures were laid out for {} tokens, it has {}",
+                input.images->index.size(), prompt.size());
   return {};
 }
 
@@ -94,7 +100,7 @@ Status Generator::check_prefill(PrefillMode mode) const {
 
 // Returns how many tokens of the prompt the caches hold. The last one is always computed again: its
 // logits are needed.
-Result<int64_t> Generator::keep_common_prefix(std::span<const int32_t> prompt, PrefillMode mode) {
+Result<int64_t> Generator::keep_common_prefix(const Input& prompt, PrefillMode mode) {
   // A step that failed may have emptied the sequence.
   if (engine_->length(sequence_) != std::ssize(held_)) {
     CACHALOT_OK(engine_->truncate(sequence_, 0));
@@ -102,7 +108,8 @@ Result<int64_t> Generator::keep_common_prefix(std::span<const int32_t> prompt, P
     behind_ = 0;
     cut_off_ = false;
   }
-  const auto differ = std::mismatch(held_.begin(), held_.end(), prompt.begin(), prompt.end() - 1);
+  const auto differ =
+      std::mismatch(held_.begin(), held_.end(), prompt.key.begin(), prompt.key.end() - 1);
   int64_t common = differ.first - held_.begin();
   const int64_t seen = std::ssize(held_) - behind_;
   if (mode == PrefillMode::exact && (cut_off_ || common > seen)) common = 0;
@@ -118,13 +125,16 @@ Result<int64_t> Generator::keep_common_prefix(std::span<const int32_t> prompt, P
 }
 
 // The logits of the last token if the step has them.
-Result<std::span<const float>> Generator::run_step(std::span<const int32_t> tokens,
-                                                   const PrefillStep& step) {
+Result<std::span<const float>> Generator::run_step(const Input& prompt, const PrefillStep& step) {
   SequenceStep part;
   part.sequence = sequence_;
-  part.tokens = tokens;
+  part.tokens =
+      prompt.tokens.subspan(static_cast<size_t>(step.first), static_cast<size_t>(step.count));
   part.logits = step.logits;
+  StepImages images;
+  images.add(part, prompt.images, step.first);
   StepRequest request;
+  request.image_rows = images.rows();
   request.sequences = {&part, 1};
   request.part = step.part;
   request.draft_taps = drafting() && step.part != StepPart::lower;
@@ -133,7 +143,8 @@ Result<std::span<const float>> Generator::run_step(std::span<const int32_t> toke
     cut_off_ = cut_off_ || step.count < behind_;
     behind_ = 0;
   } else {
-    held_.insert(held_.end(), tokens.begin(), tokens.end());
+    const auto first = prompt.key.begin() + step.first;
+    held_.insert(held_.end(), first, first + step.count);
     if (step.part == StepPart::lower) behind_ += step.count;
   }
   if (step.logits == LogitsOf::none) return std::span<const float>();
@@ -142,16 +153,14 @@ Result<std::span<const float>> Generator::run_step(std::span<const int32_t> toke
 }
 
 // The logits after the prompt; empty if cancelled on the way.
-Result<std::span<const float>> Generator::prefill(std::span<const int32_t> prompt, PrefillMode mode,
+Result<std::span<const float>> Generator::prefill(const Input& prompt, PrefillMode mode,
                                                   const GenerationCallbacks& callbacks) {
-  const int64_t total = std::ssize(prompt), held = std::ssize(held_);
+  const int64_t total = std::ssize(prompt.tokens), held = std::ssize(held_);
   std::span<const float> logits;
   for (const PrefillStep& step :
        plan_prefill(mode, {held, held - behind_}, total, engine_->options())) {
     if (is_cancelled(callbacks)) return std::span<const float>();
-    const auto tokens =
-        prompt.subspan(static_cast<size_t>(step.first), static_cast<size_t>(step.count));
-    CACHALOT_TRY(logits, run_step(tokens, step));
+    CACHALOT_TRY(logits, run_step(prompt, step));
     if (callbacks.on_prefill) callbacks.on_prefill(step.first + step.count, total);
   }
   return logits;
@@ -207,14 +216,17 @@ Status Generator::decode(std::span<const float> logits, int64_t prompt_tokens,
 
 Result<GenerationResult> Generator::generate(std::span<const int32_t> prompt,
                                              const GenerationParameters& parameters,
-                                             const GenerationCallbacks& callbacks) {
-  CACHALOT_OK(check_prompt(prompt));
+                                             const GenerationCallbacks& callbacks,
+                                             const PromptImages* images) {
+  Input input{.tokens = prompt, .key = {prompt.begin(), prompt.end()}, .images = images};
+  if (images != nullptr) input.key = images->key;
+  CACHALOT_OK(check_prompt(input));
   CACHALOT_OK(check_prefill(parameters.prefill));
   GenerationResult result;
   result.prompt_tokens = std::ssize(prompt);
   const Stopwatch prefill_time;
-  CACHALOT_TRY(result.reused_tokens, keep_common_prefix(prompt, parameters.prefill));
-  CACHALOT_TRY(const auto logits, prefill(prompt, parameters.prefill, callbacks));
+  CACHALOT_TRY(result.reused_tokens, keep_common_prefix(input, parameters.prefill));
+  CACHALOT_TRY(const auto logits, prefill(input, parameters.prefill, callbacks));
   result.prefill_seconds = prefill_time.seconds();
   result.finish = FinishReason::cancelled;
   if (logits.empty()) return result;

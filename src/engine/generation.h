@@ -15,6 +15,8 @@
 
 namespace cachalot {
 
+struct PromptImages;
+
 enum class FinishReason {
   stop,       // an end token, or on_token asked to end
   length,     // max_tokens, or the context is full
@@ -67,22 +69,31 @@ class Generator {
   Generator& operator=(Generator&&) = delete;
   ~Generator();
 
-  // `parameters.sampling` have been validated. Errors: an empty prompt, one that fills the context,
+  // `parameters.sampling` have been validated; `images` are the prompt's pictures, absent if it has
+  // none. Errors: an empty prompt, one that fills the context,
   // a token outside the vocabulary, unusable logits; the prefill shortcut without an engine or with
   // drafts that allow it. The sequence stays usable.
   Result<GenerationResult> generate(std::span<const int32_t> prompt,
                                     const GenerationParameters& parameters,
-                                    const GenerationCallbacks& callbacks = {});
+                                    const GenerationCallbacks& callbacks = {},
+                                    const PromptImages* images = nullptr);
 
  private:
+  // A prompt as the caches see it.
+  struct Input {
+    std::span<const int32_t> tokens;
+    std::vector<int64_t> key;  // per token: its id, or what stands for a token of a picture
+    const PromptImages* images = nullptr;
+  };
+
   Generator(Engine& engine, int32_t sequence, const DraftParameters& drafts);
 
   int64_t context_length() const;
-  Status check_prompt(std::span<const int32_t> prompt) const;
+  Status check_prompt(const Input& prompt) const;
   Status check_prefill(PrefillMode mode) const;
-  Result<int64_t> keep_common_prefix(std::span<const int32_t> prompt, PrefillMode mode);
-  Result<std::span<const float>> run_step(std::span<const int32_t> tokens, const PrefillStep& step);
-  Result<std::span<const float>> prefill(std::span<const int32_t> prompt, PrefillMode mode,
+  Result<int64_t> keep_common_prefix(const Input& prompt, PrefillMode mode);
+  Result<std::span<const float>> run_step(const Input& prompt, const PrefillStep& step);
+  Result<std::span<const float>> prefill(const Input& prompt, PrefillMode mode,
                                          const GenerationCallbacks& callbacks);
   Status decode(std::span<const float> logits, int64_t prompt_tokens,
                 const GenerationParameters& parameters, const GenerationCallbacks& callbacks,
@@ -94,7 +105,7 @@ class Generator {
   DraftParameters drafts_;
   StepCosts costs_;
   int32_t sequence_;
-  std::vector<int32_t> held_;  // the tokens of the sequence
+  std::vector<int64_t> held_;  // the tokens of the sequence, as in Input::key
   int64_t behind_ = 0;         // of them, the last ones the upper layers have not seen yet
   bool cut_off_ = false;       // the upper layers left some out
 };
