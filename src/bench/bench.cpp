@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/picture.h"
 #include "bench/summary.h"
 #include "model/prefill_shortcut.h"
 
@@ -31,6 +32,7 @@ class Bench {
     Summary summary(model_, report_.machine);
     const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
     for (const StepSize& size : steps_to_run(options_.steps, block)) run(size, summary);
+    show_picture();
     CACHALOT_OK(answer_examples());
     if (!report_.rows.empty()) return std::move(report_);
     return fail("--filter: no row matches \"{}\"; without it bench shows them all",
@@ -78,6 +80,18 @@ class Bench {
     }
     const auto repetitions = run_step(model_, size, caches, team_, isa_, options_.repeat);
     for (Row& row : summary.rows_of(size, repetitions)) add(std::move(row));
+  }
+
+  // With all phases; a filter that asks for something else need not wait for it.
+  void show_picture() {
+    const bool elsewhere = std::ranges::any_of(kAllPhases, [&](Phase phase) {
+      return options_.filter.find(name_of(phase)) != std::string::npos;
+    });
+    if (elsewhere || !options_.steps.phases.empty() || options_.layers) return;
+    progress("picture");
+    for (Row& row : picture_rows(model_, report_.machine, team_, isa_, options_.repeat)) {
+      add(std::move(row));
+    }
   }
 
   Status answer_examples() {
