@@ -69,7 +69,8 @@ TEST(SchedulerFailure, EndsTheRequestAtFaultAlone) {
   for (int i = 0; i < 3; ++i) healthy.push_back(submit(scheduler, request_of(i, 30 + 40 * i, 30)));
   GenerationRequest bad = request_of(9, 100, 5);
   bad.prompt[90] = kPoison;
-  const auto& failed = submit(scheduler, std::move(bad)).wait();
+  Pending failing = submit(scheduler, std::move(bad));
+  const auto& failed = failing.wait();
   EXPECT_NE(failed.outcome.error.find("experts.bin"), std::string::npos);
   EXPECT_TRUE(failed.ids.empty());
   for (int i = 0; i < 3; ++i) {
