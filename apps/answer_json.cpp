@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "answer_printer.h"
+#include "server/chat_reply.h"
 
 namespace cachalot {
 namespace {
@@ -41,18 +42,6 @@ Json drafts_json(const GenerationResult& result) {
 }
 
 }  // namespace
-
-Json tool_calls_json(const std::vector<ParsedCall>& calls) {
-  Json::Array array;
-  for (const ParsedCall& call : calls) {
-    const std::string name =
-        call.name_space.empty() ? call.name : call.name_space + "::" + call.name;
-    Json function(Json::Object{{"name", Json(name)}, {"arguments", Json(call.arguments)}});
-    array.push_back(Json(Json::Object{
-        {"id", Json(call.id)}, {"type", Json("function")}, {"function", std::move(function)}}));
-  }
-  return Json(std::move(array));
-}
 
 Json answer_json(const Answer& answer, double load_seconds) {
   const ParsedMessage& message = answer.message;

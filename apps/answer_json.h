@@ -10,7 +10,4 @@ namespace cachalot {
 // `failure` only if there are any.
 Json answer_json(const Answer& answer, double load_seconds);
 
-// [{id, type, function: {name, arguments}}]; a namespace stands before the name as NAMESPACE::NAME.
-Json tool_calls_json(const std::vector<ParsedCall>& calls);
-
 }  // namespace cachalot

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <new>
 
@@ -17,6 +19,7 @@
 #include "render_command.h"
 #include "report.h"
 #include "run_command.h"
+#include "serve_command.h"
 #include "synth_command.h"
 #include "tokenize_command.h"
 #include "trace_command.h"
@@ -56,6 +59,7 @@ void add_commands(CLI::App& app) {
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", "cachalot " CACHALOT_VERSION, "Show the version");
   add_run_command(app);
+  add_serve_command(app);
   add_tokenize_command(app);
   add_render_command(app);
   add_perplexity_command(app);
@@ -75,11 +79,21 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return kUsageExit;
 }
 
+// In reverse, as the parser takes them. Its short options have one letter; -np is what llama-server
+// calls --parallel.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> result(std::make_reverse_iterator(argv + argc),
+                                  std::make_reverse_iterator(argv + std::min(argc, 1)));
+  if (!result.empty() && result.back() == "serve")
+    std::ranges::replace(result, std::string("-np"), std::string("--parallel"));
+  return result;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Cachalot runs DeepSeek-V4.1 from its released checkpoint.", "cachalot"};
   add_commands(app);
   try {
-    app.parse(argc, argv);
+    app.parse(arguments(argc, argv));
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {

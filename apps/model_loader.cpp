@@ -34,6 +34,7 @@ EngineOptions engine_options(const ModelOptions& options, const ModelConfig& con
                            ? options.context
                            : std::min(config.max_position_embeddings, kDefaultContextLimit);
   result.max_step_tokens = options.chunk;
+  result.max_sequences = options.max_sequences;
   if (options.activations == "int8") result.expert_input = ExpertInput::int8;
   apply_storage_options(options.storage, result);
   if (options.prefill_mode() == PrefillMode::shortcut) result.shortcut_tail = options.prefill_tail;
@@ -90,7 +91,7 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   command
-      .add_option("--ctx", options.context,
+      .add_option("-c,--ctx,--ctx-size,--context", options.context,
                   fmt::format("Context length in tokens (default: the model's, at most {})",
                               kDefaultContextLimit))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
@@ -154,7 +155,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
       .encoder = {.threads = engine_settings.threads, .isa = engine_settings.isa},
       .local_files = true};
   if (engine_settings.backend == Backend::reference) pictures.encoder.backend = Backend::reference;
-  return LoadedModel{std::move(tokenizer), std::move(engine), std::move(generation), seconds,
+  return LoadedModel{checkpoint, std::move(tokenizer), std::move(engine), std::move(generation), seconds,
                      std::make_shared<PictureReader>(checkpoint, pictures)};
 }
 

@@ -21,6 +21,7 @@ struct ModelOptions {
   std::string isa;
   std::string backend = "cpu";
   int64_t context = 0;
+  int64_t max_sequences = 1;
   int64_t chunk = 512;
   std::string activations = "fp8";
   std::string prefill = "exact";
@@ -41,6 +42,7 @@ void add_engine_options(CLI::App& command, ModelOptions& options);
 void add_prefill_options(CLI::App& command, ModelOptions& options);
 
 struct LoadedModel {
+  std::shared_ptr<const Checkpoint> checkpoint;
   Tokenizer tokenizer;
   std::unique_ptr<Engine> engine;
   GenerationConfig generation;  // end_tokens filled from the configuration if need be

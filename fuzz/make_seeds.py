@@ -28,6 +28,19 @@ def chat_fuzz():
                 yield bytes([choice]) + text.encode()
 
 
+def request_fuzz():
+    """Bodies: conversations as they stand, and one with many fields."""
+    for request in json_lines(DATA / "chat.jsonl"):
+        yield json.dumps(request).encode()
+    for prompt in ("text", [1, 2, 3], ["a", "b"], [[1], [2]]):
+        yield json.dumps({"prompt": prompt, "max_tokens": 5, "logprobs": 2, "echo": True}).encode()
+    yield json.dumps({
+        "messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "stop": ["a"],
+        "logit_bias": {"5": 1}, "thinking": {"type": "disabled"}, "n": 2, "seed": 1,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
+        "stream": True, "stream_options": {"include_usage": True}}).encode()
+
+
 def header_seed(header):
     """A header behind the size of its data section, as checkpoint_fuzz takes it."""
     sizes = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]

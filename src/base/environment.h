@@ -22,4 +22,7 @@ inline bool no_color() { return value("NO_COLOR").has_value(); }
 // TERM: whether a terminal understands escape sequences at all.
 inline bool plain_terminal() { return value("TERM").value_or("dumb") == "dumb"; }
 
+// NOTIFY_SOCKET (sd_notify(3)): where the service manager hears that the server is ready.
+inline std::optional<std::string> notify_socket() { return value("NOTIFY_SOCKET"); }
+
 }  // namespace cachalot::environment

@@ -56,8 +56,14 @@ void write_call(PromptWriter& writer, const ToolCall& call) {
 PromptWriter& PromptWriter::add(std::string_view text, bool trusted) {
   if (text.empty()) return *this;
   auto& pieces = prompt_.pieces;
-  if (pieces.empty() || pieces.back().trusted != trusted) pieces.push_back({{}, trusted});
+  if (pieces.empty() || pieces.back().trusted != trusted || !pieces.back().ids.empty())
+    pieces.push_back({{}, trusted});
   pieces.back().text += text;
+  return *this;
+}
+
+PromptWriter& PromptWriter::put_ids(std::vector<int32_t> ids) {
+  prompt_.pieces.push_back({{}, true, std::move(ids)});
   return *this;
 }
 

@@ -16,6 +16,8 @@ class PromptWriter {
   PromptWriter& put_plain(std::string_view text) { return add(text, false); }
   // Text of the assistant: marks of places in pictures stay tokens.
   PromptWriter& put_answer(std::string_view text);
+  // Ids that stand for a text.
+  PromptWriter& put_ids(std::vector<int32_t> ids);
   PromptWriter& put_image(const ImageRecord& image);
 
   Prompt& prompt() { return prompt_; }

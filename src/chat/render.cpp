@@ -30,8 +30,9 @@ Status apply_tool_choice(Chat& chat, const ToolChoice& choice) {
 
 class ChatRenderer {
  public:
-  ChatRenderer(const std::vector<Message>& turns, const ChatOptions& options)
-      : turns_(turns), options_(options), last_user_(last_user_index(turns)) {
+  ChatRenderer(const std::vector<Message>& turns, const ChatOptions& options,
+               const AnswerMemory* memory)
+      : turns_(turns), options_(options), memory_(memory), last_user_(last_user_index(turns)) {
     tools_ =
         std::any_of(turns.begin(), turns.end(), [](const Message& m) { return !m.tools.empty(); });
     drop_ = options.drop_thinking && !tools_;
@@ -58,6 +59,7 @@ class ChatRenderer {
  private:
   const std::vector<Message>& turns_;
   const ChatOptions& options_;
+  const AnswerMemory* memory_;
   const ptrdiff_t last_user_;
   bool tools_ = false;
   bool drop_ = false;
@@ -124,6 +126,13 @@ class ChatRenderer {
     const bool after_task = i > 0 && !turns_[i - 1].task.empty();
     const bool reasons =
         options_.thinking && !after_task && (!drop_ || static_cast<ptrdiff_t>(i) > last_user_);
+    if (memory_ && !after_task && !turn.without_end) {
+      std::vector<int32_t> ids = memory_->recall(turn, reasons);
+      if (!ids.empty()) {
+        writer_.put_ids(std::move(ids)).put(control::kEnd);
+        return;
+      }
+    }
     const std::string_view content = text_of(turn);
     // A prefix that gives reasoning and no content is continued inside its reasoning.
     const bool in_reasoning =
@@ -192,12 +201,12 @@ std::string Prompt::text() const {
   return result;
 }
 
-Result<Prompt> render(const Conversation& conversation) {
+Result<Prompt> render(const Conversation& conversation, const AnswerMemory* memory) {
   Prompt prompt;
   if (const auto* chat = std::get_if<Chat>(&conversation.input)) {
     Chat chosen = *chat;
     CACHALOT_OK(apply_tool_choice(chosen, conversation.options.tool_choice));
-    return ChatRenderer(merge_turns(chosen.messages), conversation.options).run();
+    return ChatRenderer(merge_turns(chosen.messages), conversation.options, memory).run();
   }
   if (const auto* fim = std::get_if<FillInMiddle>(&conversation.input)) {
     prompt = render_plain(conversation.options, *fim);
@@ -209,14 +218,26 @@ Result<Prompt> render(const Conversation& conversation) {
 }
 
 std::vector<int32_t> encode_prompt(const Prompt& prompt, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
   std::vector<std::string> texts;
-  std::vector<Piece> pieces;
-  texts.reserve(prompt.pieces.size());
-  for (const PromptPiece& piece : prompt.pieces) {
+  const auto encode_texts = [&](size_t first, size_t end) {
+    std::vector<Piece> pieces;
+    for (size_t i = first; i < end; ++i) pieces.push_back({texts[i], prompt.pieces[i].trusted});
+    const std::vector<int32_t> part = tokenizer.encode_pieces(pieces);
+    ids.insert(ids.end(), part.begin(), part.end());
+  };
+  for (const PromptPiece& piece : prompt.pieces)
     texts.push_back(replace_lone_surrogates(piece.text));
-    pieces.push_back({texts.back(), piece.trusted});
+  // Ids stand between control tokens, so what is before them can be encoded by itself.
+  size_t first = 0;
+  for (size_t i = 0; i < prompt.pieces.size(); ++i) {
+    if (prompt.pieces[i].ids.empty()) continue;
+    encode_texts(first, i);
+    ids.insert(ids.end(), prompt.pieces[i].ids.begin(), prompt.pieces[i].ids.end());
+    first = i + 1;
   }
-  return tokenizer.encode_pieces(pieces);
+  encode_texts(first, prompt.pieces.size());
+  return ids;
 }
 
 }  // namespace cachalot

@@ -26,10 +26,22 @@ enum class AnswerStart {
 struct PromptPiece {
   std::string text;
   bool trusted = false;
+  std::vector<int32_t> ids = {};  // not empty: the piece is these ids, and has no text
+};
+
+// Knows what the model wrote in earlier turns. A client gives an answer back as text and parsed
+// arguments, which seldom become the same ids again; with the very ids, what was computed for the
+// turn can be used again.
+class AnswerMemory {
+ public:
+  virtual ~AnswerMemory() = default;
+  // The ids of an assistant's turn, from behind its header to before its end token; empty: unknown.
+  // `reasons`: its reasoning is part of the prompt.
+  virtual std::vector<int32_t> recall(const Message& turn, bool reasons) const = 0;
 };
 
 struct Prompt {
-  std::vector<PromptPiece> pieces;  // neighbours differ in trust
+  std::vector<PromptPiece> pieces;  // neighbours of text differ in trust
   std::vector<ImageRecord> images;  // in the order of their placeholders
   AnswerStart start = AnswerStart::kContent;
   bool keep_leading_newlines = false;  // the answer continues a prefix
@@ -39,7 +51,7 @@ struct Prompt {
 };
 
 // Errors: a tool choice without that tool; required tools with none given.
-Result<Prompt> render(const Conversation& conversation);
+Result<Prompt> render(const Conversation& conversation, const AnswerMemory* memory = nullptr);
 
 // Ids of the prompt, one per image placeholder (not yet expanded). Lone surrogates, which no
 // tokenizer can take, become U+FFFD here.

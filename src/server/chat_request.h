@@ -9,7 +9,7 @@
 #include "chat/messages.h"
 #include "engine/prefill.h"
 #include "engine/sampler.h"
-#include "server/constraint.h"
+#include "grammar/grammar_compiler.h"
 
 namespace cachalot {
 
@@ -26,6 +26,7 @@ struct ChatRequest {
   int64_t choices = 1;
   bool logprobs = false;
   int64_t top_logprobs = 0;
+  bool prompt_only = false;      // no answer is wanted: a finished event and no deltas
   bool prompt_logprobs = false;  // of the prompt's tokens, in the first choice's `finished`
 
   Constraint constraint;

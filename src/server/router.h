@@ -38,7 +38,8 @@ class Router {
 void add_chat_routes(Router& router);        // chat_api.h: /chat/completions
 void add_completion_routes(Router& router);  // completions_api.h: /completions
 void add_model_routes(Router& router);       // models, tokenize, detokenize, apply-template
-void add_responses_routes(Router& router);   // responses_api.h: /responses
-void add_messages_routes(Router& router);    // messages_api.h: /messages, count_tokens
+void add_operation_routes(Router& router, bool metrics);  // metrics, slots, props
+void add_responses_routes(Router& router);                // responses_api.h: /responses
+void add_messages_routes(Router& router);                 // messages_api.h: /messages, count_tokens
 
 }  // namespace cachalot

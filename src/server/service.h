@@ -5,19 +5,22 @@
 #include <string>
 #include <vector>
 
+#include "chat/render.h"
+#include "engine/scheduler_state.h"
 #include "server/answer_stream.h"
 #include "server/chat_request.h"
 
 namespace cachalot {
 
-class Tokenizer;
+class Engine;
 
 // What a request leaves open.
 struct ServiceDefaults {
   std::vector<std::string> model_names;  // the first is the one answers carry; never empty
   SamplingParameters sampling;           // the model's generation_config.json and the command line
   std::optional<uint64_t> seed;          // absent: a random one per request
-  int64_t max_tokens = 0;                // 0: until the context is full
+  std::vector<std::string> stops;
+  int64_t max_tokens = 0;  // 0: until the context is full
   bool thinking = true;
   int effort = 75;
   int64_t context = 0;         // tokens of prompt and answer together
@@ -31,6 +34,12 @@ class Service {
 
   virtual const ServiceDefaults& defaults() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
+  virtual const Engine& engine() const = 0;  // its constant parts: configuration, options
+  virtual SchedulerState state() const = 0;
+
+  // Whether a request may ask for a model of that name: one of model_names, or any if "*" is among
+  // them.
+  bool answers_to(std::string_view name) const;
 
   // A fresh request: conversation options, sampling and max_tokens by the defaults, with a seed.
   ChatRequest new_request() const;
@@ -41,7 +50,13 @@ class Service {
   virtual ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request) = 0;
 
   // Tokens of the prompt. Errors: it cannot be rendered.
-  virtual ApiResult<int64_t> count_tokens(const Conversation& conversation) const = 0;
+  ApiResult<int64_t> count_tokens(const Conversation& conversation) const;
+  // The prompt itself. Errors: it cannot be rendered, holds pictures.
+  ApiResult<Prompt> prompt_of(const Conversation& conversation) const;
+
+ protected:
+  // What the model wrote in earlier answers; nullptr: nothing is remembered.
+  virtual const AnswerMemory* answer_memory() const { return nullptr; }
 };
 
 }  // namespace cachalot

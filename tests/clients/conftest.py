@@ -33,7 +33,7 @@ class Server:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.command = [PROGRAM, "serve", "-m", str(ROOT / model), "--host", "127.0.0.1",
-                        "--port", str(port), *options]
+                        "--port", str(port), "--threads", "1", *options]
 
     def __enter__(self):
         # A file: a pipe that nobody reads would fill and hold the server up.
@@ -67,6 +67,12 @@ def server_url():
         return
     with Server() as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def start_server():
+    """with start_server("--api-key", "secret") as server: ... server.url"""
+    return Server
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,48 @@
+// The flags of `cachalot serve`, from the command line or a file.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "access_log.h"
+#include "draft_options.h"
+#include "model_loader.h"
+#include "sampling_options.h"
+#include "server/api_server.h"
+#include "server/model_service.h"
+
+namespace cachalot {
+
+struct ServeOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  DraftOptions drafts;
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::vector<std::string> origins;
+  std::vector<std::string> aliases;
+  int64_t max_queue = 1024;
+  double timeout = 0;
+  int64_t prefix_cache = int64_t{1} << 30;
+  std::string cache_directory;
+  int64_t cache_disk = int64_t{64} << 30;
+  int64_t snapshot_interval = 2048;
+  bool metrics = true;
+  std::string log_format = "text";
+  bool no_thinking = false;
+  std::string effort;
+};
+
+void add_serve_options(CLI::App& command, ServeOptions& options);
+
+// Errors: a key file that cannot be read or holds no key, an empty key.
+Result<ApiServerOptions> api_server_options(const ServeOptions& options);
+
+// Errors: values that do not suit the model.
+Result<ModelServiceOptions> model_service_options(const ServeOptions& options,
+                                                  const LoadedModel& model);
+
+}  // namespace cachalot

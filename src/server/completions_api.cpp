@@ -1,0 +1,35 @@
+// /completions: text that is continued as it is, or filled in the middle.
+#include "server/combined_answer.h"
+#include "server/completion_reply.h"
+#include "server/reply.h"
+#include "server/request_fields.h"
+#include "server/router.h"
+
+namespace cachalot {
+namespace {
+
+ApiStatus answer_completion(Service& service, HttpExchange& exchange) {
+  CACHALOT_TRY(const Json body, parse_request_body(exchange.request().body));
+  CACHALOT_TRY(CompletionCall call, read_completion_call(body, service));
+  CompletionReply reply(call, call.requests.front().logprobs);
+  std::vector<std::unique_ptr<AnswerStream>> answers;
+  for (ChatRequest& request : call.requests) {
+    CACHALOT_TRY(auto answer, service.answer(std::move(request)));
+    answers.push_back(std::move(answer));
+  }
+  CombinedAnswer all(std::move(answers), call.choices);
+  send_reply(exchange, all, reply, call.stream);
+  return {};
+}
+
+}  // namespace
+
+void add_completion_routes(Router& router) {
+  router.add_api("POST", "/completions",
+                 [](Service& service, HttpExchange& exchange, const std::string&) {
+                   const ApiStatus status = answer_completion(service, exchange);
+                   if (!status) send_error(exchange, status.error());
+                 });
+}
+
+}  // namespace cachalot

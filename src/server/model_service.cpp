@@ -1,0 +1,132 @@
+#include "server/model_service.h"
+
+#include <algorithm>
+
+#include "server/reply.h"
+#include "server/scheduled_answer.h"
+
+namespace cachalot {
+namespace {
+
+ApiError api_error(const Refusal& refusal) {
+  switch (refusal.kind) {
+    case Refusal::queue_full: {
+      ApiError error(429, refusal.message, {}, "rate_limit_exceeded");
+      error.retry_after = std::max(1.0, refusal.retry_after_seconds);
+      return error;
+    }
+    case Refusal::too_long:
+      return ApiError(400, refusal.message, {}, "context_length_exceeded");
+    case Refusal::stopping:
+      return ApiError(503, refusal.message, {}, "server_stopping");
+    case Refusal::invalid:
+      break;
+  }
+  return ApiError(Error{refusal.message});
+}
+
+std::vector<Tool> allowed_tools(const Chat& chat, const ToolChoice& choice) {
+  std::vector<Tool> tools;
+  if (choice.kind == ToolChoice::kNone) return tools;
+  for (const Message& message : chat.messages) {
+    for (const Tool& tool : message.tools) {
+      if (choice.name.empty() || tool.qualified_name == choice.name || tool.name == choice.name)
+        tools.push_back(tool);
+    }
+  }
+  return tools;
+}
+
+}  // namespace
+
+ModelService::ModelService(Tokenizer tokenizer, std::unique_ptr<Engine> engine,
+                           ModelServiceOptions options)
+    : tokenizer_(std::move(tokenizer)),
+      grammars_(tokenizer_),
+      engine_(std::move(engine)),
+      options_(std::move(options)),
+      scheduler_(*engine_, options_.scheduler) {
+  const int64_t context = engine_->options().max_context;
+  if (options_.defaults.context == 0)
+    options_.defaults.context = context > 0 ? context : engine_->config().max_position_embeddings;
+}
+
+ApiResult<std::shared_ptr<const CompiledGrammar>> ModelService::grammar_for(
+    const ChatRequest& request) const {
+  ToolConstraint tools;
+  tools.choice = request.conversation.options.tool_choice;
+  tools.parallel = request.parallel_tool_calls;
+  if (const Chat* chat = std::get_if<Chat>(&request.conversation.input))
+    tools.tools = allowed_tools(*chat, tools.choice);
+  auto grammar = grammars_.compile(request.constraint, tools);
+  if (grammar) return std::move(*grammar);
+  return fail(ApiError(grammar.error()));
+}
+
+GenerationRequest ModelService::generation_request(const ChatRequest& request,
+                                                   const std::vector<int32_t>& prompt) const {
+  GenerationRequest result;
+  result.prompt = prompt;
+  result.parameters.sampling = request.sampling;
+  result.parameters.max_tokens = request.max_tokens;
+  result.parameters.end_tokens = request.stop_token_ids;
+  if (!request.ignore_end) {
+    result.parameters.end_tokens.insert(result.parameters.end_tokens.end(),
+                                        options_.end_tokens.begin(), options_.end_tokens.end());
+  }
+  result.parameters.prefill = request.prefill.value_or(options_.prefill);
+  if (request.logprobs) result.top_logprobs = request.top_logprobs;
+  result.prompt_logprobs = request.prompt_logprobs;
+  result.prompt_only = request.prompt_only;
+  result.priority = request.priority;
+  result.reuse_cache = request.reuse_cache;
+  const double timeout = request.timeout_seconds.value_or(options_.defaults.timeout_seconds);
+  if (timeout > 0) {
+    result.deadline = std::chrono::steady_clock::now() +
+                      std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                          std::chrono::duration<double>(timeout));
+  }
+  return result;
+}
+
+ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest request) {
+  CACHALOT_TRY(const auto grammar, grammar_for(request));
+  AnswerSettings settings;
+  std::vector<int32_t> ids;
+  if (request.prompt) {
+    ids = std::move(*request.prompt);
+    settings.parser.start = AnswerStart::kRaw;
+  } else {
+    CACHALOT_TRY(const Prompt prompt, prompt_of(request.conversation));
+    ids = encode_prompt(prompt, tokenizer_);
+    settings.parser = StreamParserOptions::for_prompt(prompt);
+    const bool reasons = prompt.start == AnswerStart::kReasoning;
+    const bool whole = reasons || prompt.start == AnswerStart::kContent;
+    // The continuation of a prefix, or of a block of calls the prompt opened, is no whole turn.
+    if (whole && !prompt.keep_leading_newlines) {
+      settings.on_answer = [written = written_, reasons](const ParsedMessage& message,
+                                                         const std::vector<int32_t>& answer) {
+        written->remember(message, reasons, answer);
+      };
+    }
+  }
+  settings.parser.call_id_prefix = random_id("call_") + "_";
+  settings.stops = std::move(request.stops);
+  settings.logprobs = request.logprobs;
+  settings.skip_special = request.ignore_end;
+  settings.choices = request.choices;
+  const AnswerStart start = settings.parser.start;
+  auto stream = std::make_unique<ScheduledAnswer>(tokenizer_, std::move(settings));
+  for (int64_t choice = 0; choice < request.choices; ++choice) {
+    GenerationRequest generation = generation_request(request, ids);
+    generation.parameters.choice = static_cast<uint32_t>(choice);
+    if (grammar)
+      generation.mask = make_token_mask(grammar, start, generation.parameters.end_tokens);
+    auto ticket = scheduler_.submit(std::move(generation), stream->listener(choice));
+    if (!ticket) return fail(api_error(ticket.error()));
+    stream->add(std::move(*ticket));
+  }
+  return std::unique_ptr<AnswerStream>(std::move(stream));
+}
+
+}  // namespace cachalot
