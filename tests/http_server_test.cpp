@@ -21,7 +21,7 @@ class HttpServerTest : public testing::Test {
   void start(HttpHandler handler) {
     options_.port = 0;
     options_.handler = std::move(handler);
-    options_.error_reply = [](int status, const std::string& message) {
+    options_.error_reply = [](const HttpRequest&, int status, const std::string& message) {
       return HttpReply{status, "application/json", error_json(ApiError(status, message)).dump()};
     };
     options_.log = [this](const HttpAccess& access) {

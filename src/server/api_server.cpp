@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/messages_error.h"
 #include "server/reply.h"
 #include "server/web_files.h"
 
@@ -30,8 +31,13 @@ std::string joined(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-HttpReply reply_of(const ApiError& error) {
+HttpReply reply_of(const HttpRequest& request, const ApiError& error) {
   HttpReply reply{error.status, "application/json", error_json(error).dump()};
+  if (is_messages_path(request.path)) {
+    reply.status = messages_status(error);
+    reply.body = messages_error_json(error, request.id).dump();
+    reply.headers.emplace_back("request-id", request.id);
+  }
   if (error.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (error.retry_after > 0)
     reply.headers.emplace_back("Retry-After",
@@ -83,8 +89,8 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiServerOptions options) {
   http.common_headers = [self](const HttpRequest& request) {
     return self->common_headers(request);
   };
-  http.error_reply = [](int status, const std::string& message) {
-    return reply_of(ApiError(status, message));
+  http.error_reply = [](const HttpRequest& request, int status, const std::string& message) {
+    return reply_of(request, ApiError(status, message));
   };
   CACHALOT_TRY(server->http_, HttpServer::start(std::move(http)));
   return server;
@@ -110,7 +116,7 @@ std::optional<HttpReply> ApiServer::screen(const HttpRequest& request) const {
   if (request.method == "OPTIONS") return preflight(request);
   const auto error = refusal(request);
   if (!error) return std::nullopt;
-  HttpReply reply = reply_of(*error);
+  HttpReply reply = reply_of(request, *error);
   if (error->status == 405)
     reply.headers.emplace_back("Allow", joined(router_.find(request.method, request.path).methods));
   return reply;

@@ -211,7 +211,8 @@ void HttpConnection::on_header(const ErrorCode& error) {
   if (!coding.empty() && coding != "identity") {
     keep_alive_ = keep_alive_ && parser_->is_done();
     return reply(options_.error_reply(
-        415, fmt::format("content-encoding {}: expected a body that is not compressed", coding)));
+        request_, 415,
+        fmt::format("content-encoding {}: expected a body that is not compressed", coding)));
   }
   if (options_.screen) {
     if (const auto answer = options_.screen(request_)) {
@@ -309,7 +310,8 @@ void HttpConnection::run_handler() {
   }
   exchange.on_gone({});
   if (!exchange.begun()) {
-    const HttpReply failure = options_.error_reply(500, "the request could not be handled");
+    const HttpReply failure =
+        options_.error_reply(request_, 500, "the request could not be handled");
     exchange.send(failure.status, failure.content_type, failure.body, {});
   }
   response_ends(exchange.ended());
@@ -321,7 +323,7 @@ void HttpConnection::refuse(const ErrorCode& error) {
   if (status == 0) return close();
   take_header();
   keep_alive_ = false;
-  reply(options_.error_reply(status, message));
+  reply(options_.error_reply(request_, status, message));
 }
 
 void HttpConnection::reply(const HttpReply& reply) {
@@ -447,7 +449,8 @@ void HttpConnection::expire_after(Clock::duration time) {
     self->socket_.cancel(ignored);
     self->take_header();
     self->keep_alive_ = false;
-    self->reply(self->options_.error_reply(408, "the request took too long to arrive"));
+    self->reply(
+        self->options_.error_reply(self->request_, 408, "the request took too long to arrive"));
   });
 }
 

@@ -52,7 +52,8 @@ struct HttpServerOptions {
   // Headers that every response of this request gets.
   std::function<HttpHeaders(const HttpRequest&)> common_headers = {};
   // The body of a response to what is no acceptable HTTP: 400, 408, 413, 415, 431.
-  std::function<HttpReply(int status, const std::string& message)> error_reply;
+  std::function<HttpReply(const HttpRequest& request, int status, const std::string& message)>
+      error_reply;
   std::function<void(const HttpAccess&)> log = {};
 };
 
