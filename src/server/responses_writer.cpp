@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/answer_ending.h"
+#include "server/chat_reply.h"
 #include "server/responses_input.h"
 
 namespace cachalot {
@@ -107,6 +108,7 @@ void ResponsesWriter::take_text(Item kind, const AnswerEvent& event) {
   members.set("delta", Json(event.delta.text));
   if (!reasoning) {
     Json logprobs(Json::Array{});
+    if (settings_.logprobs) logprobs = logprobs_json(event.logprobs);
     for (const Json& token : *logprobs.array()) logprobs_.push_back(token);
     members.set("logprobs", std::move(logprobs));
   }
