@@ -127,12 +127,30 @@ def prefix_cache_fuzz():
         yield struct.pack(f"<{len(numbers)}Q", *numbers) + references
 
 
+def agent_requests_fuzz():
+    """Requests of both interfaces from the conversations of the built-in model."""
+    for example in json_lines(ROOT / "models/nano/examples.jsonl"):
+        if "messages" not in example:
+            continue
+        messages = [m for m in example["messages"] if m["role"] in ("user", "assistant")]
+        tools = [tool["function"] for tool in example.get("tools", [])]
+        yield json.dumps({"max_tokens": 9, "messages": messages, "tools": [
+            {"name": tool["name"], "input_schema": tool["parameters"]} for tool in tools]}).encode()
+        yield json.dumps({"input": messages, "tools": [
+            {"type": "function", **tool} for tool in tools]}).encode()
+    # The requests of a test hold one of everything.
+    test = (ROOT / "src/server/agent_requests_test.cpp").read_text()
+    for text in test.split('R"(')[1:3]:
+        yield text.split(')";')[0].encode()
+
+
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    makers = {f.__name__: f for f in (bench_report_fuzz, chat_fuzz, checkpoint_fuzz,
-                                           expert_profile_fuzz, grammar_fuzz, image_fuzz, prefix_cache_fuzz,
-                                           tokenizer_fuzz)}
+    makers = {f.__name__: f for f in (agent_requests_fuzz, bench_report_fuzz, chat_fuzz,
+                                      checkpoint_fuzz, expert_profile_fuzz, grammar_fuzz,
+                                      image_fuzz, prefix_cache_fuzz, request_fuzz,
+                                      tokenizer_fuzz)}
     seeds = {seed for seed in makers[name]() if len(seed) <= LONGEST}
     for number, seed in enumerate(sorted(seeds)):
         (folder / f"seed-{number:04}").write_bytes(seed)
