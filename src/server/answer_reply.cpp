@@ -27,7 +27,11 @@ void send_stream(HttpExchange& exchange, AnswerStream& answer, AnswerReply& repl
   std::optional<ApiError> error;
   const auto take = [&](AnswerEvent& event) {
     if (event.kind == AnswerEvent::Kind::failed) error = event.error;
-    if (event.kind == AnswerEvent::Kind::prefill || error) return !error;
+    if (error) return false;
+    if (event.kind == AnswerEvent::Kind::prefill) {
+      const auto chunk = reply.progress_chunk(event);
+      return !chunk || begun().send(*chunk);
+    }
     for (const Json& chunk : reply.take(event))
       if (!begun().send(chunk)) return false;
     return true;

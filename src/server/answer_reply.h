@@ -16,6 +16,8 @@ class AnswerReply {
 
   // The chunks of a stream for a delta or a finished event. The event may be taken apart.
   virtual std::vector<Json> take(AnswerEvent& event) = 0;
+  // The chunk of a prefill event, if the client asked for such.
+  virtual std::optional<Json> progress_chunk(const AnswerEvent&) const { return std::nullopt; }
   // The last chunk, if there is one; after all events.
   virtual std::optional<Json> usage_chunk() const = 0;
   // Everything in one; after all events.

@@ -51,6 +51,8 @@ ApiResult<ChatCall> read_chat_call(Json body, const Service& service) {
   ChatRequest& request = call.request;
   CACHALOT_TRY(call.model, read_model(fields, service));
   CACHALOT_OK(read_stream(fields, call.stream, call.include_usage));
+  CACHALOT_TRY(const auto progress, fields.boolean("return_progress"));
+  call.return_progress = progress.value_or(false);
   CACHALOT_OK(read_common_fields(fields, service, request));
   CACHALOT_OK(read_max_tokens(fields, 1, request));
   CACHALOT_OK(read_constraint(fields, request));

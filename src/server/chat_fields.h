@@ -12,6 +12,7 @@ struct ChatCall {
   std::string model;  // the name to answer with
   bool stream = false;
   bool include_usage = false;
+  bool return_progress = false;  // llama-server's name: chunks about the prompt being read
 };
 
 // Errors: 400 with the field.

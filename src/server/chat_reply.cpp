@@ -124,6 +124,7 @@ ChatReply::ChatReply(const ChatCall& call)
       created_(unix_time()),
       logprobs_(call.request.logprobs),
       include_usage_(call.include_usage),
+      return_progress_(call.return_progress),
       choices_(static_cast<size_t>(call.request.choices)) {}
 
 Json ChatReply::frame(const char* object, Json choices) const {
@@ -218,6 +219,17 @@ Json ChatReply::last_chunk(const AnswerEvent& event) {
   if (ended_ < std::ssize(choices_)) return result;
   if (!include_usage_) result.set("usage", usage_json(usage_));
   result.set("timings", timings_json(event));
+  return result;
+}
+
+// Several choices share their prompt: the first tells for all.
+std::optional<Json> ChatReply::progress_chunk(const AnswerEvent& event) const {
+  if (!return_progress_ || event.choice != 0) return std::nullopt;
+  Json result = frame("chat.completion.chunk", Json(Json::Array{}));
+  if (include_usage_) result.set("usage", Json());
+  result.set("prompt_progress", Json(Json::Object{{"total", Json::integer(event.total)},
+                                                  {"cache", Json::integer(event.cached)},
+                                                  {"processed", Json::integer(event.done)}}));
   return result;
 }
 

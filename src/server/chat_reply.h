@@ -17,6 +17,7 @@ class ChatReply final : public AnswerReply {
   // The first chunk of a choice carries the role, the last of all the usage (or, with
   // include_usage, a chunk behind it) and timings.
   std::vector<Json> take(AnswerEvent& event) override;
+  std::optional<Json> progress_chunk(const AnswerEvent& event) const override;
   std::optional<Json> usage_chunk() const override;
   Json whole() const override;
 
@@ -36,7 +37,7 @@ class ChatReply final : public AnswerReply {
 
   std::string id_, model_;
   int64_t created_;
-  bool logprobs_, include_usage_;
+  bool logprobs_, include_usage_, return_progress_;
   std::vector<Choice> choices_;
   Usage usage_;
   int64_t ended_ = 0;  // choices
