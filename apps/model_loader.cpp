@@ -153,10 +153,11 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   PictureOptions pictures{
       .encoder = {.threads = engine_settings.threads, .isa = engine_settings.isa},
-      .local_files = true};
+      .local_files = options.local_pictures};
   if (engine_settings.backend == Backend::reference) pictures.encoder.backend = Backend::reference;
-  return LoadedModel{checkpoint, std::move(tokenizer), std::move(engine), std::move(generation), seconds,
-                     std::make_shared<PictureReader>(checkpoint, pictures)};
+  return LoadedModel{checkpoint,        std::move(tokenizer),
+                     std::move(engine), std::move(generation),
+                     seconds,           std::make_shared<PictureReader>(checkpoint, pictures)};
 }
 
 }  // namespace cachalot

@@ -28,6 +28,7 @@ struct ModelOptions {
   int64_t prefill_tail = 0;  // 0: the window's size
   StorageChoice storage;
   MemoryOptions memory;
+  bool local_pictures = true;  // pictures may be files of this machine
 
   PrefillMode prefill_mode() const {
     return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;
@@ -47,7 +48,7 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   GenerationConfig generation;  // end_tokens filled from the configuration if need be
   double load_seconds = 0;
-  std::shared_ptr<PictureReader> pictures;  // local files too
+  std::shared_ptr<PictureReader> pictures;
 
   const ModelConfig& config() const { return engine->config(); }
 };

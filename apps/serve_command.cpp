@@ -16,10 +16,13 @@ namespace {
 using namespace std::chrono_literals;
 
 Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options) {
-  CACHALOT_TRY(LoadedModel model, load_model(options.model));
+  ModelOptions local = options.model;
+  // Clients send pictures; they do not name files of this machine.
+  local.local_pictures = false;
+  CACHALOT_TRY(LoadedModel model, load_model(local));
   ModelServiceOptions service = or_usage_error(model_service_options(options, model));
   return std::make_unique<ModelService>(std::move(model.tokenizer), std::move(model.engine),
-                                        std::move(service));
+                                        std::move(model.pictures), std::move(service));
 }
 
 // The address as a browser takes it.

@@ -40,10 +40,11 @@ std::vector<Tool> allowed_tools(const Chat& chat, const ToolChoice& choice) {
 }  // namespace
 
 ModelService::ModelService(Tokenizer tokenizer, std::unique_ptr<Engine> engine,
-                           ModelServiceOptions options)
+                           std::shared_ptr<PictureReader> pictures, ModelServiceOptions options)
     : tokenizer_(std::move(tokenizer)),
       grammars_(tokenizer_),
       engine_(std::move(engine)),
+      pictures_(std::move(pictures)),
       options_(std::move(options)),
       scheduler_(*engine_, options_.scheduler) {
   const int64_t context = engine_->options().max_context;
@@ -64,9 +65,10 @@ ApiResult<std::shared_ptr<const CompiledGrammar>> ModelService::grammar_for(
 }
 
 GenerationRequest ModelService::generation_request(const ChatRequest& request,
-                                                   const std::vector<int32_t>& prompt) const {
+                                                   const ImagePrompt& prompt) const {
   GenerationRequest result;
-  result.prompt = prompt;
+  result.prompt = prompt.ids;
+  result.images = prompt.images;
   result.parameters.sampling = request.sampling;
   result.parameters.max_tokens = request.max_tokens;
   result.parameters.end_tokens = request.stop_token_ids;
@@ -92,13 +94,16 @@ GenerationRequest ModelService::generation_request(const ChatRequest& request,
 ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest request) {
   CACHALOT_TRY(const auto grammar, grammar_for(request));
   AnswerSettings settings;
-  std::vector<int32_t> ids;
+  ImagePrompt whole_prompt;
   if (request.prompt) {
-    ids = std::move(*request.prompt);
+    whole_prompt.ids = std::move(*request.prompt);
     settings.parser.start = AnswerStart::kRaw;
   } else {
     CACHALOT_TRY(const Prompt prompt, prompt_of(request.conversation));
-    ids = encode_prompt(prompt, tokenizer_);
+    whole_prompt.ids = encode_prompt(prompt, tokenizer_);
+    if (!prompt.images.empty()) {
+      CACHALOT_TRY(whole_prompt, pictures_->expand(whole_prompt.ids, prompt.images));
+    }
     settings.parser = StreamParserOptions::for_prompt(prompt);
     const bool reasons = prompt.start == AnswerStart::kReasoning;
     const bool whole = reasons || prompt.start == AnswerStart::kContent;
@@ -118,7 +123,7 @@ ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest reques
   const AnswerStart start = settings.parser.start;
   auto stream = std::make_unique<ScheduledAnswer>(tokenizer_, std::move(settings));
   for (int64_t choice = 0; choice < request.choices; ++choice) {
-    GenerationRequest generation = generation_request(request, ids);
+    GenerationRequest generation = generation_request(request, whole_prompt);
     generation.parameters.choice = static_cast<uint32_t>(choice);
     if (grammar)
       generation.mask = make_token_mask(grammar, start, generation.parameters.end_tokens);

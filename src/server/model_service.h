@@ -18,7 +18,8 @@ struct ModelServiceOptions {
 
 class ModelService final : public Service {
  public:
-  ModelService(Tokenizer tokenizer, std::unique_ptr<Engine> engine, ModelServiceOptions options);
+  ModelService(Tokenizer tokenizer, std::unique_ptr<Engine> engine,
+               std::shared_ptr<PictureReader> pictures, ModelServiceOptions options);
 
   const ServiceDefaults& defaults() const override { return options_.defaults; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
@@ -34,14 +35,15 @@ class ModelService final : public Service {
 
  private:
   const AnswerMemory* answer_memory() const override { return written_.get(); }
+  PictureReader* pictures() const override { return pictures_.get(); }
   ApiResult<std::shared_ptr<const CompiledGrammar>> grammar_for(const ChatRequest& request) const;
-  GenerationRequest generation_request(const ChatRequest& request,
-                                       const std::vector<int32_t>& prompt) const;
+  GenerationRequest generation_request(const ChatRequest& request, const ImagePrompt& prompt) const;
 
   Tokenizer tokenizer_;
   GrammarCompiler grammars_;
   std::shared_ptr<WrittenAnswers> written_ = std::make_shared<WrittenAnswers>();
   std::unique_ptr<Engine> engine_;
+  std::shared_ptr<PictureReader> pictures_;
   ModelServiceOptions options_;
   Scheduler scheduler_;
 };

@@ -26,13 +26,16 @@ bool Service::answers_to(std::string_view name) const {
 
 ApiResult<Prompt> Service::prompt_of(const Conversation& conversation) const {
   CACHALOT_TRY(Prompt prompt, render(conversation, answer_memory()));
-  if (prompt.images.empty()) return prompt;
+  if (prompt.images.empty() || pictures() != nullptr) return prompt;
   return refuse(prompt.images.front().where, "this server cannot read pictures; leave them out");
 }
 
 ApiResult<int64_t> Service::count_tokens(const Conversation& conversation) const {
   CACHALOT_TRY(const Prompt prompt, prompt_of(conversation));
-  return std::ssize(encode_prompt(prompt, tokenizer()));
+  const std::vector<int32_t> ids = encode_prompt(prompt, tokenizer());
+  if (prompt.images.empty()) return std::ssize(ids);
+  CACHALOT_TRY(const int64_t tokens, pictures()->count(ids, prompt.images));
+  return tokens;
 }
 
 }  // namespace cachalot

@@ -7,6 +7,7 @@
 
 #include "chat/render.h"
 #include "engine/scheduler_state.h"
+#include "pictures/picture_reader.h"
 #include "server/answer_stream.h"
 #include "server/chat_request.h"
 
@@ -49,14 +50,17 @@ class Service {
   // queue (429), a server that stops (503).
   virtual ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request) = 0;
 
-  // Tokens of the prompt. Errors: it cannot be rendered.
+  // Tokens of the prompt, pictures included. Errors: it cannot be rendered, a picture that cannot
+  // be read.
   ApiResult<int64_t> count_tokens(const Conversation& conversation) const;
-  // The prompt itself. Errors: it cannot be rendered, holds pictures.
+  // The prompt itself. Errors: it cannot be rendered.
   ApiResult<Prompt> prompt_of(const Conversation& conversation) const;
 
  protected:
   // What the model wrote in earlier answers; nullptr: nothing is remembered.
   virtual const AnswerMemory* answer_memory() const { return nullptr; }
+  // What reads the pictures of conversations; nullptr: nothing does, they are refused.
+  virtual PictureReader* pictures() const { return nullptr; }
 };
 
 }  // namespace cachalot
