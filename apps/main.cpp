@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <iterator>
 #include <memory>
 #include <new>
 
 #include "base/cpu_info.h"
 #include "bench_command.h"
+#include "config_arguments.h"
 #include "fit_command.h"
 #include "perplexity_command.h"
 #include "preprocess_command.h"
@@ -79,13 +79,16 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return kUsageExit;
 }
 
-// In reverse, as the parser takes them. Its short options have one letter; -np is what llama-server
-// calls --parallel.
-std::vector<std::string> arguments(int argc, char** argv) {
-  std::vector<std::string> result(std::make_reverse_iterator(argv + argc),
-                                  std::make_reverse_iterator(argv + std::min(argc, 1)));
-  if (!result.empty() && result.back() == "serve")
+// Short options of the parser have one letter; -np is what llama-server calls --parallel.
+std::vector<std::string> arguments(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> result(argv + std::min(argc, 1), argv + argc);
+  if (!result.empty() && result.front() == "serve") {
+    result.erase(result.begin());
     std::ranges::replace(result, std::string("-np"), std::string("--parallel"));
+    result = with_config(*app.get_subcommand("serve"), std::move(result));
+    result.insert(result.begin(), "serve");
+  }
+  std::ranges::reverse(result);  // as the parser takes them
   return result;
 }
 
@@ -93,7 +96,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Cachalot runs DeepSeek-V4.1 from its released checkpoint.", "cachalot"};
   add_commands(app);
   try {
-    app.parse(arguments(argc, argv));
+    app.parse(arguments(app, argc, argv));
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {

@@ -125,7 +125,8 @@ void add_cache_options(CLI::App& command, ServeOptions& options) {
 void add_serve_options(CLI::App& command, ServeOptions& options) {
   options.model.max_sequences = 16;
   add_model_option(command, options.model);
-  command.set_config("--config", "", "Read options from FILE: lines of NAME = VALUE")
+  // The file has become arguments before these are read (config_arguments.h).
+  command.add_option("--config", options.config, "Read options from FILE: lines of NAME = VALUE")
       ->type_name("FILE");
   add_address_options(command, options);
   add_work_options(command, options);

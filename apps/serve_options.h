@@ -18,6 +18,7 @@ struct ServeOptions {
   ModelOptions model;
   SamplingOptions sampling;
   DraftOptions drafts;
+  std::string config;
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   std::vector<std::string> api_keys;
