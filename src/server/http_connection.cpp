@@ -17,7 +17,8 @@ constexpr size_t kPipelined = size_t{64} << 10;   // bytes of later requests tha
 constexpr size_t kQueued = size_t{1} << 20;       // bytes a handler may be ahead of its client
 constexpr size_t kSlice = size_t{256} << 10;      // bytes that reset the time a client has to read
 constexpr size_t kDiscarded = size_t{256} << 20;  // of a body nobody wants, before hanging up
-constexpr std::chrono::seconds kLinger{10};
+constexpr std::chrono::seconds kLinger{10};       // for a client that still sends
+constexpr std::chrono::seconds kGoodbye{1};       // for one that should hang up
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -270,14 +271,14 @@ void HttpConnection::on_watched(const ErrorCode& error, size_t bytes) {
 }
 
 // The response is on its way; a client that still sends would lose it if the socket closed now.
-void HttpConnection::linger() {
+void HttpConnection::linger(bool sends) {
   phase_ = Phase::discarding;
   ErrorCode ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   if (watching_) socket_.cancel(ignored);
   discarded_ = 0;
   writing_.resize(kSlice);
-  expire_after(kLinger);
+  expire_after(sends ? kLinger : kGoodbye);
   discard();
 }
 
@@ -352,7 +353,7 @@ void HttpConnection::after_response() {
   }
   const bool unread_body = parser_.has_value() && !parser_->is_done();
   parser_.reset();
-  if (!keep_alive_ || finishing_ || unread_body || version_ < 11) return linger();
+  if (!keep_alive_ || finishing_ || unread_body || version_ < 11) return linger(unread_body);
   await_request();
 }
 

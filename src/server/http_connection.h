@@ -44,7 +44,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void on_body(const ErrorCode& error);
   void watch();
   void on_watched(const ErrorCode& error, size_t bytes);
-  void linger();
+  void linger(bool sends);
   void discard();
 
   // Answering.
