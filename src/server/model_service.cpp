@@ -109,9 +109,12 @@ ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest reques
     const bool whole = reasons || prompt.start == AnswerStart::kContent;
     // The continuation of a prefix, or of a block of calls the prompt opened, is no whole turn.
     if (whole && !prompt.keep_leading_newlines) {
-      settings.on_answer = [written = written_, reasons](const ParsedMessage& message,
-                                                         const std::vector<int32_t>& answer) {
-        written->remember(message, reasons, answer);
+      // A placeholder among the ids would ask for a picture.
+      const auto picture = static_cast<int32_t>(engine_->config().image_token_id);
+      settings.on_answer = [written = written_, reasons, picture](
+                               const ParsedMessage& message, const std::vector<int32_t>& answer) {
+        if (std::ranges::find(answer, picture) == answer.end())
+          written->remember(message, reasons, answer);
       };
     }
   }

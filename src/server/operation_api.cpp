@@ -46,16 +46,18 @@ void show_props(Service& service, HttpExchange& exchange, const std::string&) {
                                {"max_tokens", Json::integer(defaults.max_tokens)},
                                {"thinking", Json(defaults.thinking)},
                                {"effort", Json::integer(int64_t{defaults.effort})}});
-  send_json(exchange, 200,
-            Json(Json::Object{
-                {"default_generation_settings",
-                 Json(Json::Object{{"n_ctx", Json::integer(defaults.context)},
-                                   {"params", std::move(parameters)}})},
-                {"total_slots", Json::integer(service.state().slots)},
-                {"model_alias", Json(defaults.model_names.front())},
-                {"engine", Json(service.engine().description())},
-                {"modalities", Json(Json::Object{{"vision", Json(false)}, {"audio", Json(false)}})},
-            }));
+  send_json(
+      exchange, 200,
+      Json(Json::Object{
+          {"default_generation_settings",
+           Json(Json::Object{{"n_ctx", Json::integer(defaults.context)},
+                             {"params", std::move(parameters)}})},
+          {"total_slots", Json::integer(service.state().slots)},
+          {"model_alias", Json(defaults.model_names.front())},
+          {"engine", Json(service.engine().description())},
+          {"modalities", Json(Json::Object{{"vision", Json(service.engine().config().has_vision())},
+                                           {"audio", Json(false)}})},
+      }));
 }
 
 }  // namespace
