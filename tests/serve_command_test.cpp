@@ -362,6 +362,22 @@ TEST_F(ServeTest, ASecondSignalEndsAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
+TEST_F(ServeTest, EchoesTheTokensOfEveryPromptWhetherTextOrIds) {
+  const auto tokens = [&](const std::string& prompts, const std::string& choice) {
+    const Json reply = server_.json(server_.post(
+        "/v1/completions", R"({"echo": true, "logprobs": 0, "max_tokens": 1, "temperature": 0,
+                               "prompt": )" +
+                               prompts + "}"));
+    return test::at(reply, "choices." + choice + ".logprobs").dump();
+  };
+  const std::string of_text = tokens(R"(["The capital"])", "0");
+  const std::string of_ids = tokens("[[277, 457]]", "0");
+  EXPECT_EQ(tokens(R"(["The capital", [277, 457]])", "0"), of_text);
+  EXPECT_EQ(tokens(R"(["The capital", [277, 457]])", "1"), of_ids);
+  EXPECT_EQ(tokens(R"([[277, 457], "The capital"])", "0"), of_ids);
+  EXPECT_NE(of_text, of_ids);
+}
+
 TEST_F(ServeTest, LogsWithoutWhatWasSaid) {
   server_.post(kChat, ask("xylophone", "\"max_tokens\": 2"), "X-Request-Id: mine-7\r\n");
   // The line is written when the reply has been sent.

@@ -92,10 +92,11 @@ ApiResult<CompletionCall> read_completion_call(const Json& body, const Service& 
     request.conversation.options.bos = bos;
     if (prompt.ids) {
       call.echo.push_back(call.echoes ? decode(tokenizer, *prompt.ids) : "");
+      call.unechoed.push_back(0);
       request.prompt = std::move(prompt.ids);
     } else {
       call.echo.push_back(call.echoes ? prompt.text : "");
-      if (call.echoes) call.unechoed = bos ? 1 : 0;
+      call.unechoed.push_back(bos ? 1 : 0);
       if (suffix) {
         request.conversation.input = FillInMiddle{std::move(prompt.text), *suffix};
       } else {

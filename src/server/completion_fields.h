@@ -12,7 +12,7 @@ namespace cachalot {
 struct CompletionCall {
   std::vector<ChatRequest> requests;  // one per prompt
   std::vector<std::string> echo;      // what to repeat of each prompt: its text
-  int64_t unechoed = 0;               // tokens the server put before each prompt
+  std::vector<int64_t> unechoed;      // per prompt: tokens the server put before it
   std::string model;
   bool stream = false, include_usage = false;
   bool echoes = false;

@@ -105,7 +105,9 @@ void CompletionReply::take_end(const AnswerEvent& event) {
   Choice& choice = choices_[static_cast<size_t>(event.choice)];
   choice.finish_reason = finish_reason_json(event.finish_reason);
   if (call_.echoes && logprobs_) {
-    const int64_t unechoed = std::min(call_.unechoed, std::ssize(event.prompt_logprobs));
+    const int64_t unechoed =
+        std::min(call_.unechoed[static_cast<size_t>(event.choice / call_.choices)],
+                 std::ssize(event.prompt_logprobs));
     choice.tokens.insert(choice.tokens.begin(), event.prompt_logprobs.begin() + unechoed,
                          event.prompt_logprobs.end());
   }
@@ -122,8 +124,11 @@ Json CompletionReply::whole() const {
     const Choice& choice = choices_[i];
     Json logprobs;
     int64_t offset = 0;
-    if (logprobs_)
-      logprobs = legacy_logprobs(choice.tokens, call_.echoes && call_.unechoed == 0, offset);
+    if (logprobs_) {
+      const bool from_start =
+          call_.echoes && call_.unechoed[i / static_cast<size_t>(call_.choices)] == 0;
+      logprobs = legacy_logprobs(choice.tokens, from_start, offset);
+    }
     array.push_back(choice_json(static_cast<int64_t>(i), choice.text, std::move(logprobs),
                                 choice.finish_reason));
   }

@@ -92,6 +92,11 @@ GenerationRequest ModelService::generation_request(const ChatRequest& request,
 }
 
 ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest request) {
+  const int64_t most = options_.scheduler.max_queue + scheduler_.state().slots;
+  if (request.choices > most) {
+    return refuse("n", "{} answers to one prompt: at most {} run and wait here", request.choices,
+                  most);
+  }
   CACHALOT_TRY(const auto grammar, grammar_for(request));
   AnswerSettings settings;
   ImagePrompt whole_prompt;
