@@ -39,6 +39,12 @@ bool EventStream::keep_alive() { return exchange_.write(": keep-alive\n\n"); }
 
 void EventStream::end() { exchange_.end(); }
 
+void note_usage(HttpExchange& exchange, const Usage& usage) {
+  exchange.note("prompt", std::to_string(usage.prompt_tokens));
+  exchange.note("cached", std::to_string(usage.cached_tokens));
+  exchange.note("completion", std::to_string(usage.completion_tokens));
+}
+
 std::string random_id(std::string_view prefix) {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return fmt::format("{}{:016x}{:08x}", prefix, generator(),

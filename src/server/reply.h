@@ -33,6 +33,10 @@ class EventStream {
   HttpExchange& exchange_;
 };
 
+// For the access log: tokens of the (last) prompt, those of it that were cached, and of all
+// choices.
+void note_usage(HttpExchange& exchange, const Usage& usage);
+
 // How long a waiting client hears nothing at most.
 inline constexpr std::chrono::seconds kKeepAlive{10};
 
@@ -42,6 +46,7 @@ inline constexpr std::chrono::seconds kKeepAlive{10};
 template <class Take, class Idle>
 bool for_each_event(HttpExchange& exchange, AnswerStream& answer, Take&& take, Idle&& idle) {
   exchange.on_gone([&answer] { answer.cancel(); });
+  Usage usage;
   while (!answer.done()) {
     std::optional<AnswerEvent> event = answer.next(kKeepAlive);
     if (exchange.gone()) break;
@@ -49,8 +54,14 @@ bool for_each_event(HttpExchange& exchange, AnswerStream& answer, Take&& take, I
       if (!answer.done()) idle();
       continue;
     }
+    if (event->kind == AnswerEvent::Kind::finished) {
+      usage.prompt_tokens = event->usage.prompt_tokens;
+      usage.cached_tokens = event->usage.cached_tokens;
+      usage.completion_tokens += event->usage.completion_tokens;
+    }
     if (!take(*event)) break;
   }
+  note_usage(exchange, usage);
   const bool complete = answer.done() && !exchange.gone();
   exchange.on_gone({});
   if (!complete) answer.cancel();
