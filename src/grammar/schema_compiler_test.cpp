@@ -147,30 +147,6 @@ TEST(SchemaCompiler, NamesThePlaceItRefuses) {
         << schema << ": " << error_of(json_schema(schema));
 }
 
-TEST(SchemaCompiler, RefusesWhatWouldTakeLong) {
-  std::string patterns = R"({"properties":{)", references = R"({"$defs":{"a0":{"type":"object"})";
-  for (int i = 0; i < 400; ++i)
-    patterns += fmt::format(R"("p{}":{{"type":"string","pattern":"^[ab]*a[ab]{{{}}}c{}"}},)", i,
-                            9 + i % 4, i);
-  patterns.back() = '}';
-  for (int i = 1; i < 60; ++i)
-    references +=
-        fmt::format(R"(,"a{}":{{"allOf":[{{"$ref":"#/$defs/a{}"}},{{"$ref":"#/$defs/a{}"}}]}})", i,
-                    i - 1, i - 1);
-  references += R"(},"$ref":"#/$defs/a59"})";
-  std::string alternatives = "{}";
-  for (int i = 0; i < 12; ++i)
-    alternatives = fmt::format(
-        R"({{"allOf":[{0},{{"anyOf":[{{"minimum":1}},{{"minimum":{1}}},{{"maximum":{1}}}]}}]}})",
-        alternatives, i);
-  for (const std::string& schema : {patterns + "}", references, alternatives}) {
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_NE(error_of(json_schema(schema)), "") << schema.substr(0, 200);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60))
-        << schema.substr(0, 200);
-  }
-}
-
 TEST(SchemaCompiler, IgnoresWhatOnlyDescribes) {
   EXPECT_TRUE(
       accepts(json_schema(R"({"$schema":"https://json-schema.org/draft/2020-12/schema","title":"t",

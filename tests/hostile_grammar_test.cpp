@@ -1,5 +1,5 @@
 // Thousands of damaged schemas, grammars, expressions and tools: each is refused with a message, or
-// an answer can be begun, in a moment either way.
+// an answer can be begun, in a moment either way. And schemas made to take long.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -93,7 +93,7 @@ ws ::= (" " | "\n")*
 TEST_F(Mutations, OfExpressions) {
   const std::string regex =
       R"(^(?:[A-Z][\w.-]{1,12}|\d{3,}(?<x>ab|c*)?)(\s[^\]a-f\u00e9]+?){0,3}\x41.$)";
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 400; ++i) {
     const std::string text = mutated(regex, random_, "()[]{}|*+?\\^$.,-:<>=dwsu0129ab");
     check(written(Constraint::kRegex, text), {}, text);
   }
@@ -111,6 +111,30 @@ TEST_F(Mutations, OfTools) {
     if (!json) continue;
     auto parsed = parse_tools(*json, "tools");
     if (parsed) check({}, {.choice = {ToolChoice::kRequired, ""}, .tools = *parsed}, text);
+  }
+}
+
+TEST(HostileSchemas, AreRefusedIfTheyWouldTakeLong) {
+  std::string patterns = R"({"properties":{)", references = R"({"$defs":{"a0":{"type":"object"})";
+  for (int i = 0; i < 400; ++i)
+    patterns += fmt::format(R"("p{}":{{"type":"string","pattern":"^[ab]*a[ab]{{{}}}c{}"}},)", i,
+                            9 + i % 4, i);
+  patterns.back() = '}';
+  for (int i = 1; i < 60; ++i)
+    references +=
+        fmt::format(R"(,"a{}":{{"allOf":[{{"$ref":"#/$defs/a{}"}},{{"$ref":"#/$defs/a{}"}}]}})", i,
+                    i - 1, i - 1);
+  references += R"(},"$ref":"#/$defs/a59"})";
+  std::string alternatives = "{}";
+  for (int i = 0; i < 12; ++i)
+    alternatives = fmt::format(
+        R"({{"allOf":[{0},{{"anyOf":[{{"minimum":1}},{{"minimum":{1}}},{{"maximum":{1}}}]}}]}})",
+        alternatives, i);
+  for (const std::string& schema : {patterns + "}", references, alternatives}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_NE(error_of(json_schema(schema)), "") << schema.substr(0, 200);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60))
+        << schema.substr(0, 200);
   }
 }
 
