@@ -93,7 +93,7 @@ ws ::= (" " | "\n")*
 TEST_F(Mutations, OfExpressions) {
   const std::string regex =
       R"(^(?:[A-Z][\w.-]{1,12}|\d{3,}(?<x>ab|c*)?)(\s[^\]a-f\u00e9]+?){0,3}\x41.$)";
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const std::string text = mutated(regex, random_, "()[]{}|*+?\\^$.,-:<>=dwsu0129ab");
     check(written(Constraint::kRegex, text), {}, text);
   }
