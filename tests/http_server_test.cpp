@@ -240,6 +240,43 @@ TEST_F(HttpServerTest, DrainsWhatIsBeingAnswered) {
   EXPECT_FALSE(HttpClient(server_->port()).connected());
 }
 
+TEST_F(HttpServerTest, DrainsWithoutWaitingForRequestsThatHaveNotArrived) {
+  start(echo);
+  HttpClient header(server_->port()), body(server_->port()), refused(server_->port());
+  header.send_raw("POST /a HTTP/1.1\r\nHost: te");
+  body.send_raw("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\nhalf");
+  refused.send_raw("nonsense\r\n\r\n");
+  EXPECT_EQ(refused.read_response().status, 400);
+  std::this_thread::sleep_for(50ms);
+  const auto started = std::chrono::steady_clock::now();
+  std::thread drain([&] { EXPECT_TRUE(server_->drain(30s)); });
+  EXPECT_EQ(header.read_response().status, 503);
+  EXPECT_EQ(body.read_response().status, 503);
+  drain.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - started, 5s);
+}
+
+TEST_F(HttpServerTest, DrainsWithoutWaitingForAClientThatReadsNothing) {
+  options_.last_write_timeout = 1s;
+  std::atomic<int64_t> written = 0;
+  start([&](HttpExchange& exchange) {
+    exchange.begin(200, "text/plain", {});
+    const std::string piece(100'000, 'x');
+    while (exchange.write(piece)) ++written;
+  });
+  HttpClient client(server_->port());
+  client.send_request("GET", "/endless");
+  int64_t before = -1;
+  // Held back: nothing was written for a while.
+  ASSERT_TRUE(wait_for([&] {
+    std::this_thread::sleep_for(100ms);
+    return std::exchange(before, written.load()) == written;
+  }));
+  const auto started = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server_->drain(30s));
+  EXPECT_LT(std::chrono::steady_clock::now() - started, 10s);
+}
+
 TEST_F(HttpServerTest, StopsWithHandlersAtWork) {
   std::atomic<int> entered = 0;
   start([&](HttpExchange& exchange) {

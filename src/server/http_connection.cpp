@@ -46,7 +46,8 @@ std::string http_date() {
 
 // What is wrong with a request that could not be read; status 0: nobody waits for an answer.
 std::pair<int, std::string> reading_failure(const boost::system::error_code& error,
-                                            const HttpServerOptions& options) {
+                                            const HttpServerOptions& options, bool finishing) {
+  if (finishing && error == asio::error::operation_aborted) return {503, "the server is stopping"};
   if (error == http::error::header_limit)
     return {431, fmt::format("the header has more than {} bytes", options.header_bytes)};
   if (error == http::error::body_limit)
@@ -144,7 +145,23 @@ void HttpConnection::start() {
 
 void HttpConnection::finish() {
   finishing_ = true;
-  if (phase_ == Phase::idle) close();
+  ErrorCode ignored;
+  switch (phase_) {
+    case Phase::idle:
+      return close();
+    case Phase::header:
+    case Phase::body:  // not accepted: whoever reads it says so
+      socket_.cancel(ignored);
+      return;
+    case Phase::handling:
+      if (written_ < writing_.size()) expire_after(time_to_read());
+      return;
+    case Phase::discarding:
+      expire_after(kGoodbye);
+      return;
+    case Phase::closed:
+      return;
+  }
 }
 
 void HttpConnection::close() {
@@ -233,6 +250,7 @@ void HttpConnection::on_header(const ErrorCode& error) {
 void HttpConnection::read_body() {
   if (phase_ == Phase::closed) return;
   if (parser_->is_done()) return handle();
+  if (finishing_) return refuse(asio::error::operation_aborted);
   phase_ = Phase::body;
   const auto length = parser_->content_length();
   const size_t bytes = length ? static_cast<size_t>(*length) : options_.body_bytes;
@@ -278,7 +296,7 @@ void HttpConnection::linger(bool sends) {
   if (watching_) socket_.cancel(ignored);
   discarded_ = 0;
   writing_.resize(kSlice);
-  expire_after(sends ? kLinger : kGoodbye);
+  expire_after(sends && !finishing_ ? kLinger : kGoodbye);
   discard();
 }
 
@@ -320,7 +338,7 @@ void HttpConnection::run_handler() {
 
 // A request that could not be read.
 void HttpConnection::refuse(const ErrorCode& error) {
-  const auto [status, message] = reading_failure(error, options_);
+  const auto [status, message] = reading_failure(error, options_, finishing_);
   if (status == 0) return close();
   take_header();
   keep_alive_ = false;
@@ -428,7 +446,7 @@ void HttpConnection::pump() {
     return;
   }
   const size_t slice = std::min(writing_.size() - written_, kSlice);
-  expire_after(options_.write_timeout);
+  expire_after(time_to_read());
   asio::async_write(socket_, asio::buffer(writing_.data() + written_, slice),
                     [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
                       if (error) self->give_up();
@@ -438,6 +456,11 @@ void HttpConnection::pump() {
 }
 
 // ---- time and end
+
+HttpConnection::Clock::duration HttpConnection::time_to_read() const {
+  return finishing_ ? std::min(options_.write_timeout, options_.last_write_timeout)
+                    : options_.write_timeout;
+}
 
 void HttpConnection::expire_after(Clock::duration time) {
   timer_.expires_after(time);

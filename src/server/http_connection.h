@@ -24,7 +24,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
                  WorkerPool& workers);
 
   void start();
-  // No request after the one being answered.
+  // No request after the one being answered; one that has not been read to its end is refused.
   void finish();
   void close();
 
@@ -62,6 +62,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void response_ends(bool whole);
   void pump();
 
+  Clock::duration time_to_read() const;
   void expire_after(Clock::duration time);
   void give_up();
 

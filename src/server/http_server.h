@@ -39,11 +39,12 @@ struct HttpServerOptions {
   size_t header_bytes = size_t{32} << 10;
   size_t body_bytes = size_t{48} << 20;
   size_t connections = 4096;
-  size_t threads = 256;                     // handlers at work; further requests wait
-  std::chrono::seconds header_timeout{20};  // for a header, from its first byte on
-  std::chrono::seconds body_timeout{60};    // for a body, and a second more for every 128 KiB
-  std::chrono::seconds idle_timeout{75};    // between requests of a connection
-  std::chrono::seconds write_timeout{60};   // for a client that reads nothing
+  size_t threads = 256;                         // handlers at work; further requests wait
+  std::chrono::seconds header_timeout{20};      // for a header, from its first byte on
+  std::chrono::seconds body_timeout{60};        // for a body, and a second more for every 128 KiB
+  std::chrono::seconds idle_timeout{75};        // between requests of a connection
+  std::chrono::seconds write_timeout{60};       // for a client that reads nothing
+  std::chrono::seconds last_write_timeout{10};  // the same once the server stops
 
   // Sees every request before its body is read: an answer of its own ends it there. `body` is
   // empty.
@@ -51,7 +52,7 @@ struct HttpServerOptions {
   HttpHandler handler;
   // Headers that every response of this request gets.
   std::function<HttpHeaders(const HttpRequest&)> common_headers = {};
-  // The body of a response to what is no acceptable HTTP: 400, 408, 413, 415, 431.
+  // The body of a response to what is no acceptable HTTP: 400, 408, 413, 415, 431, 503.
   std::function<HttpReply(const HttpRequest& request, int status, const std::string& message)>
       error_reply;
   std::function<void(const HttpAccess&)> log = {};
@@ -66,8 +67,9 @@ class HttpServer {
   virtual ~HttpServer() = default;  // as stop()
 
   virtual uint16_t port() const = 0;
-  // Accepts nothing new; what is being answered is answered, then its connection closed. Returns
-  // when no connection is left or the time is up. True: none is left.
+  // Accepts nothing new; what is being answered is answered, then its connection closed; a request
+  // that has not arrived whole gets 503. Returns when no connection is left or the time is up.
+  // True: none is left.
   virtual bool drain(std::chrono::milliseconds most) = 0;
   // Closes all connections (handlers see gone()) and waits for the handlers.
   virtual void stop() = 0;
