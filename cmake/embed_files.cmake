@@ -55,6 +55,7 @@ std::span<const WebFile> web_files() { return kFiles; }
 
 const WebFile* find_web_file(std::string_view path) {
   if (path == \"/\") path = \"/index.html\";
+  if (path == \"/explore\") path = \"/explore.html\";
   for (const WebFile& file : kFiles) {
     if (file.path == path) return &file;
   }

@@ -74,6 +74,7 @@ ApiServer::ApiServer(ApiServerOptions options) : options_(std::move(options)) {
   add_messages_routes(router_);
   add_model_routes(router_);
   add_operation_routes(router_, options_.metrics);
+  add_explore_routes(router_, options_.explorer);
 }
 
 ApiServer::~ApiServer() {

@@ -17,6 +17,7 @@ struct ApiServerOptions {
   std::vector<std::string> api_keys;  // empty: everybody may ask
   std::vector<std::string> origins;   // pages of other origins that may ask; "*": all
   bool metrics = true;
+  ExplorerSource explorer;  // what /explore shows; none: nothing
   std::string version;
 };
 

@@ -42,4 +42,9 @@ void add_operation_routes(Router& router, bool metrics);  // metrics, slots, pro
 void add_responses_routes(Router& router);                // responses_api.h: /responses
 void add_messages_routes(Router& router);                 // messages_api.h: /messages, count_tokens
 
+// What makes the tree of the model's parts as JSON (inspect/), asked once.
+using ExplorerSource = std::function<Result<std::string>()>;
+// explore_api.cpp: /explore/model.json; without a source there is none.
+void add_explore_routes(Router& router, ExplorerSource source);
+
 }  // namespace cachalot

@@ -14,7 +14,8 @@ struct WebFile {
   std::span<const uint8_t> bytes;
 };
 
-// All lives as long as the program. "/" is "/index.html"; nullptr: there is no such file.
+// All lives as long as the program. "/" is "/index.html", "/explore" is "/explore.html"; nullptr:
+// there is no such file.
 const WebFile* find_web_file(std::string_view path);
 std::span<const WebFile> web_files();
 

@@ -1,0 +1,51 @@
+// What /v1/trace answered, and ways to ask it.
+
+export class Trace {
+  constructor(data) {
+    this.data = data;
+    this.tokens = [...data.tokens.slice(0, data.prompt_tokens), ...data.generated];
+    this.prompt = data.prompt_tokens;
+    this.steps = data.steps;
+  }
+
+  text(position) {
+    return this.tokens[position]?.text ?? '';
+  }
+
+  // The text of a token of the vocabulary, where some token of the trace has the same number.
+  textOf(id) {
+    const known = [...this.tokens, ...this.data.tokens].find((token) => token.id === id);
+    return known ? known.text : `#${id}`;
+  }
+
+  // The steps of the model itself that had this position, by number.
+  stepsAt(position) {
+    return this.steps.flatMap((step, i) =>
+        step.kind !== 'draft' && step.positions.includes(position) ? [i] : []);
+  }
+
+  // The entries of a step's layers that have something under `name`, of these layers only.
+  layersWith(step, name, layers = null) {
+    return step.layers.filter((one) => one[name] !== undefined && one[name] !== null && one[name].length !== 0 &&
+                                       (!layers || layers.includes(one.layer)));
+  }
+
+  // Time and traffic of a part in a step: its own record, or the sum of those inside it.
+  costOf(step, id, layers = null) {
+    const records = (step.nodes ?? []).filter((one) => !layers || one.layer === undefined || one.layer < 0 || layers.includes(one.layer));
+    const own = records.filter((one) => one.id === id);
+    const used = own.length ? own : records.filter((one) => one.id.startsWith(`${id}/`));
+    if (!used.length) return null;
+    const sum = (name) => used.reduce((total, one) => total + (one[name] ?? 0), 0);
+    return {id, count: used.length, seconds: sum('seconds'), bytes: sum('bytes'), flops: sum('flops'), floor: sum('floor_seconds')};
+  }
+
+  // All parts with a record, the slowest first.
+  costs(step) {
+    const ids = [...new Set((step.nodes ?? []).map((one) => one.id))];
+    return ids.map((id) => this.costOf(step, id)).sort((a, b) => b.seconds - a.seconds);
+  }
+}
+
+const names = {prefill: 'Prompt', decode: 'Reply', verify: 'Drafts checked', draft: 'Drafting'};
+export const stepName = (step) => names[step.kind] ?? step.kind;

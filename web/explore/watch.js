@@ -1,0 +1,177 @@
+// "Watch a step": a prompt goes to the server, and what the model did with it is drawn.
+
+import {announce, element} from '../modules/dom.js';
+import {explain, unreachable} from '../modules/server.js';
+import {recall} from '../modules/storage.js';
+import {plural} from '../modules/words.js';
+import {time} from './figures.js';
+import {section} from './parts.js';
+import {tokenStrip} from './token_strip.js';
+import {stepName, Trace} from './trace.js';
+import {draftsOf, engramOf, expertsOf, mixesOf, picksOf, sinksOf} from './watch_parts.js';
+import {timeOf, timesOf} from './watch_time.js';
+
+const example = 'The capital of France is Paris. What is the capital of Japan?';
+
+export class Watch {
+  #trace = null;
+  #step = 0;
+  #row = 0;
+  #indexLayer = null;
+  #page = null;
+
+  constructor(model) {
+    this.model = model;
+  }
+
+  #headers() {
+    const key = recall('key', '');
+    return key ? {Authorization: `Bearer ${key}`} : {};
+  }
+
+  async available() {
+    if (document.getElementById('model-data')) return false;
+    try {
+      const response = await fetch('/props', {headers: this.#headers()});
+      return response.ok && (await response.json()).explore === true;
+    } catch {
+      return false;
+    }
+  }
+
+  async #ask(prompt, tokens) {
+    let response;
+    try {
+      response = await fetch('/v1/trace', {method: 'POST', headers: {'Content-Type': 'application/json', ...this.#headers()},
+                                           body: JSON.stringify({prompt, max_tokens: tokens})});
+    } catch {
+      throw unreachable();
+    }
+    const body = await response.json().catch(() => null);
+    if (!response.ok || !body?.steps) throw explain(response.status, body);
+    return new Trace(body);
+  }
+
+  // The view; kept, so that going to a part and back loses nothing.
+  page() {
+    if (this.#page) return this.#page;
+    this.result = element('div', {});
+    this.prompt = element('textarea', {id: 'watch-prompt', rows: '3', 'aria-describedby': 'watch-help'});
+    this.prompt.value = example;
+    this.tokens = element('input', {id: 'watch-tokens', inputmode: 'numeric', autocomplete: 'off', value: '4'});
+    this.start = element('button', {type: 'submit', class: 'primary', id: 'watch-start'}, 'Watch');
+    const form = element('form', {class: 'watch-form'},
+        element('div', {class: 'field'}, element('label', {for: 'watch-prompt'}, 'Prompt'), this.prompt),
+        element('div', {class: 'watch-line'}, element('label', {for: 'watch-tokens'}, 'Tokens to answer'), this.tokens, this.start,
+                element('p', {class: 'field-help', id: 'watch-help'}, 'Given to the model as it stands, without chat format. At most 512 tokens.')));
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      this.#run();
+    };
+    this.prompt.onkeydown = (event) => {
+      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.#run();
+    };
+    this.#page = element('article', {class: 'node watch'},
+        element('header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, 'Watch a step'),
+                element('p', {class: 'sentence'}, 'Type a prompt and see what the model did with it: experts, picks, gates, drafts, time.')),
+        form, this.result);
+    return this.#page;
+  }
+
+  async #run() {
+    const tokens = Math.max(1, Math.min(64, Math.floor(Number(this.tokens.value)) || 1));
+    this.tokens.value = `${tokens}`;
+    this.start.disabled = true;
+    this.result.replaceChildren(element('p', {class: 'waiting', role: 'status'}, 'The model is at work …'));
+    try {
+      this.#trace = await this.#ask(this.prompt.value, tokens);
+      this.#chooseStep(0);
+      announce(`${plural(this.#trace.steps.length, 'step')} watched`);
+    } catch (error) {
+      const words = [error.title, error.message, error.advice].filter(Boolean).join('. ');
+      this.result.replaceChildren(element('p', {class: 'notice', role: 'alert'}, words));
+    } finally {
+      this.start.disabled = false;
+    }
+  }
+
+  // What is looked at
+
+  #chooseStep(number) {
+    this.#step = number;
+    this.#row = Math.max(0, this.#trace.steps[number].positions.length - 1);
+    this.#draw();
+  }
+
+  #choosePosition(at) {
+    const number = this.#trace.stepsAt(at).at(-1);
+    if (number === undefined) return;
+    this.#step = number;
+    this.#row = this.#trace.steps[number].positions.indexOf(at);
+    this.#draw();
+  }
+
+  #view() {
+    return {trace: this.#trace, model: this.model, step: this.#trace.steps[this.#step], row: this.#row};
+  }
+
+  #draw() {
+    const focused = document.activeElement?.dataset?.keep;
+    const view = this.#view();
+    const parts = [
+      ['Drafts', draftsOf(view)], ['Experts', expertsOf(view, null)],
+      ['Picks', picksOf(view, null, this.#indexLayer, (layer) => this.#chooseIndexLayer(layer))],
+      ['N-gram memory', engramOf(view, null)], ['Attention sinks', sinksOf(view, null)],
+      ['Mixing of the copies', mixesOf(view, null)], ['Time and memory', timesOf(view)],
+    ].filter(([, content]) => content).map(([title, content]) => section(title, content));
+    this.result.replaceChildren(element('div', {class: 'watched'}, this.#head(view), ...parts));
+    if (focused) this.result.querySelector(`[data-keep="${focused}"]`)?.focus({preventScroll: true});
+  }
+
+  #chooseIndexLayer(layer) {
+    this.#indexLayer = layer;
+    this.#draw();
+    this.result.querySelector('.small-maps [aria-pressed="true"]')?.focus({preventScroll: true});
+  }
+
+  #head(view) {
+    const steps = element('div', {class: 'steps', role: 'group', 'aria-label': 'Steps'}, ...view.trace.steps.map((step, i) => {
+      const button = element('button', {type: 'button', 'aria-pressed': `${i === this.#step}`, 'data-keep': `step-${i}`,
+                                        onclick: () => this.#chooseStep(i)},
+          element('b', {}, stepName(step)), element('span', {}, `${plural(step.positions.length, 'token')}, ${time(step.seconds)}`));
+      return button;
+    }));
+    const inStep = new Set(view.step.positions);
+    const tokens = tokenStrip(view.trace.tokens, {
+      label: 'Tokens: choose one', current: view.step.positions[view.row], choose: (at) => this.#choosePosition(at),
+      style: (at) => ({classes: [at >= view.trace.prompt ? 'generated' : '', inStep.has(at) ? '' : 'outside'].filter(Boolean),
+                       label: at >= view.trace.prompt ? 'generated' : ''})});
+    const cut = view.trace.data.truncated ? element('p', {class: 'note-line'}, `Shortened: ${view.trace.data.truncated}`) : null;
+    return section('Steps and tokens', steps, tokens, cut,
+        element('p', {class: 'note-line'}, 'Choose a step, or a token to see what happened at it. Generated tokens are underlined.'));
+  }
+
+  // What the watched step says about a part, for the part's page.
+  about(node) {
+    if (!this.#trace || node === this.model.root) return null;
+    const view = this.#view();
+    const layers = node.layers ?? null;
+    const inside = (names) => names.some((name) => (node.operation ?? '').startsWith(name));
+    const pictures = [
+      timeOf(view, node, layers),
+      inside(['route', 'moe']) && layers ? expertsOf(view, layers) : null,
+      inside(['index_select']) && layers ? picksOf(view, layers, this.#indexLayer, (layer) => {
+        this.#chooseIndexLayer(layer);
+        document.getElementById('in-the-step')?.replaceWith(this.about(node));
+      }) : null,
+      inside(['engram']) && layers ? engramOf(view, layers) : null,
+      inside(['sparse_attention']) && layers ? sinksOf(view, layers) : null,
+      inside(['hyper']) && layers ? mixesOf(view, layers) : null,
+    ].filter(Boolean);
+    if (!pictures.length) return null;
+    const part = section(`In the watched step: ${stepName(view.step).toLowerCase()}`, ...pictures,
+        element('p', {class: 'note-line'}, element('a', {href: '#/watch'}, 'All of the step')));
+    part.id = 'in-the-step';
+    return part;
+  }
+}
