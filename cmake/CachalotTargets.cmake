@@ -25,10 +25,40 @@ if(CACHALOT_BUILD_TESTS)
   include(GoogleTest)
 endif()
 
+# Most of a small file's compilation is the same headers of the standard library, fmt and GoogleTest:
+# they are read once for all libraries and once for all tests. A compiler cache does that better.
+function(cachalot_precompile owner)
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${owner}.cpp CONTENT "")
+  add_library(${owner} OBJECT ${CMAKE_BINARY_DIR}/${owner}.cpp)
+  target_link_libraries(${owner} PRIVATE cachalot_options)
+  target_precompile_headers(${owner} PRIVATE
+    <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstring> <filesystem>
+    <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread>
+    <unordered_map> <utility> <vector> <fmt/format.h> <tl/expected.hpp> ${ARGN})
+endfunction()
+
+function(cachalot_precompiled target owner)
+  if(TARGET ${owner})
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endif()
+endfunction()
+
 # Code that only tests or parses options need not be fast: lighter optimisation, quicker builds.
 function(cachalot_lightly_optimised target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
+
+cachalot_precompile(cachalot_library_headers)
+if(CACHALOT_BUILD_TESTS)
+  cachalot_precompile(cachalot_test_headers <fstream> <random> <gtest/gtest.h>)
+  if(TARGET cachalot_test_headers)
+    target_link_libraries(cachalot_test_headers PRIVATE GTest::gtest)
+    cachalot_lightly_optimised(cachalot_test_headers)
+  endif()
+endif()
 
 function(cachalot_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_DEPS" ${ARGN})
@@ -39,6 +69,7 @@ function(cachalot_library name)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC cachalot_options ${ARG_DEPS} ${ARG_LIBS})
+    cachalot_precompiled(${name} cachalot_library_headers)
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE cachalot_options ${ARG_DEPS} ${ARG_LIBS})
@@ -77,6 +108,7 @@ function(cachalot_test name)
   target_compile_definitions(${name} PRIVATE CACHALOT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   set(label unit)
   cachalot_lightly_optimised(${name})
+  cachalot_precompiled(${name} cachalot_test_headers)
   if(ARG_TIMEOUT GREATER 120)
     set(label slow)
   else()
