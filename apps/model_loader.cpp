@@ -153,7 +153,8 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   PictureOptions pictures{
       .encoder = {.threads = engine_settings.threads, .isa = engine_settings.isa},
-      .local_files = options.local_pictures};
+      .local_files = options.local_pictures,
+      .fetcher = options.fetcher};
   if (engine_settings.backend == Backend::reference) pictures.encoder.backend = Backend::reference;
   return LoadedModel{checkpoint,        std::move(tokenizer),
                      std::move(engine), std::move(generation),

@@ -28,7 +28,8 @@ struct ModelOptions {
   int64_t prefill_tail = 0;  // 0: the window's size
   StorageChoice storage;
   MemoryOptions memory;
-  bool local_pictures = true;  // pictures may be files of this machine
+  bool local_pictures = true;              // pictures may be files of this machine
+  std::shared_ptr<const Fetcher> fetcher;  // of pictures that lie elsewhere; nullptr: none are
 
   PrefillMode prefill_mode() const {
     return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;

@@ -15,10 +15,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options) {
+Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options,
+                                                   std::shared_ptr<const Fetcher> fetcher) {
   ModelOptions local = options.model;
   // Clients send pictures; they do not name files of this machine.
   local.local_pictures = false;
+  local.fetcher = std::move(fetcher);
   CACHALOT_TRY(LoadedModel model, load_model(local));
   ModelServiceOptions service = or_usage_error(model_service_options(options, model));
   return std::make_unique<ModelService>(std::move(model.tokenizer), std::move(model.engine),
@@ -51,12 +53,13 @@ Result<int> serve(const ServeOptions& options) {
   block_stop_signals();
   const auto start = std::chrono::steady_clock::now();
   CACHALOT_TRY(ApiServerOptions settings, api_server_options(options));
+  CACHALOT_TRY(const std::shared_ptr<const Fetcher> fetcher, image_fetcher(options));
   // Outlives the server, whose handlers use it.
   std::unique_ptr<ModelService> service;
   CACHALOT_TRY(const auto server, ApiServer::start(std::move(settings)));
   report("cachalot {}: loading {}; listening on {}\n", CACHALOT_VERSION, options.model.model,
          url(options, server->port()));
-  auto loading = std::async(std::launch::async, [&] { return load_service(options); });
+  auto loading = std::async(std::launch::async, [&] { return load_service(options, fetcher); });
   while (loading.wait_for(0s) != std::future_status::ready) {
     if (!stop_signal_within(20ms)) continue;
     // Loading cannot be broken off, and has changed nothing.

@@ -58,6 +58,15 @@ void add_address_options(CLI::App& command, ServeOptions& options) {
       ->allow_extra_args(false)
       ->type_name("ORIGIN")
       ->group(kGroup);
+  command
+      .add_option("--allow-remote-images", options.image_hosts,
+                  "Fetch pictures for clients by http and https from these hosts: "
+                  "images.example.org, *.example.org, host:PORT; * for all. Never from private "
+                  "addresses. May be repeated")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("HOST[,HOST...]")
+      ->group(kGroup);
 }
 
 void add_work_options(CLI::App& command, ServeOptions& options) {
@@ -168,6 +177,15 @@ Result<ApiServerOptions> api_server_options(const ServeOptions& options) {
     report("{}", access_line(access, format));
   };
   return result;
+}
+
+Result<std::shared_ptr<const Fetcher>> image_fetcher(const ServeOptions& options) {
+  if (options.image_hosts.empty()) return nullptr;
+  auto hosts = HostList::parse(options.image_hosts);
+  if (!hosts) return fail(hosts.error().in("--allow-remote-images"));
+  auto fetcher = Fetcher::make(std::move(*hosts));
+  if (!fetcher) return fail(fetcher.error().in("--allow-remote-images"));
+  return std::move(*fetcher);
 }
 
 Result<ModelServiceOptions> model_service_options(const ServeOptions& options,

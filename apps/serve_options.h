@@ -24,6 +24,7 @@ struct ServeOptions {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::vector<std::string> origins;
+  std::vector<std::string> image_hosts;
   std::vector<std::string> aliases;
   int64_t max_queue = 1024;
   double timeout = 0;
@@ -41,6 +42,10 @@ void add_serve_options(CLI::App& command, ServeOptions& options);
 
 // Errors: a key file that cannot be read or holds no key, an empty key.
 Result<ApiServerOptions> api_server_options(const ServeOptions& options);
+
+// What fetches pictures for clients; nullptr unless hosts are allowed. Errors: an entry that is no
+// host, a program without libcurl.
+Result<std::shared_ptr<const Fetcher>> image_fetcher(const ServeOptions& options);
 
 // Errors: values that do not suit the model.
 Result<ModelServiceOptions> model_service_options(const ServeOptions& options,

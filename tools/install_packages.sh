@@ -10,7 +10,7 @@ set -euo pipefail
 compilers=(g++ cmake ninja-build pkg-config)
 libraries=(nlohmann-json3-dev libfmt-dev libexpected-dev libcli11-dev libpcre2-dev libutf8proc-dev
            libedit-dev liburing-dev libboost-dev libjpeg62-turbo-dev libpng-dev libwebp-dev
-           libgif-dev libxxhash-dev libmd-dev)
+           libgif-dev libxxhash-dev libmd-dev libcurl4-openssl-dev)
 page=(libjs-marked node-dompurify libjs-katex libjs-highlight.js)  # embedded in the web page
 tests=(libgtest-dev python3)
 

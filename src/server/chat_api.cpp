@@ -11,6 +11,7 @@ ApiStatus answer_chat(Service& service, HttpExchange& exchange) {
   CACHALOT_TRY(Json body, parse_request_body(exchange.request().body));
   CACHALOT_TRY(ChatCall call, read_chat_call(std::move(body), service));
   ChatReply reply(call);
+  call.request.abandoned = [&exchange] { return exchange.gone(); };
   CACHALOT_TRY(const auto answer, service.answer(std::move(call.request)));
   send_reply(exchange, *answer, reply, call.stream);
   return {};

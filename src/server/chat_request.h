@@ -9,6 +9,7 @@
 #include "chat/messages.h"
 #include "engine/prefill.h"
 #include "engine/sampler.h"
+#include "fetch/fetcher.h"
 #include "grammar/grammar_compiler.h"
 
 namespace cachalot {
@@ -36,6 +37,8 @@ struct ChatRequest {
   std::optional<double> timeout_seconds;  // absent: the server's
   std::optional<PrefillMode> prefill;     // absent: the server's
   bool reuse_cache = true;
+
+  Abandoned abandoned;  // whether the client has gone: then no picture is fetched for it
 };
 
 }  // namespace cachalot

@@ -15,6 +15,7 @@ ApiStatus answer_messages(Service& service, HttpExchange& exchange) {
   CACHALOT_TRY(MessagesRequest request,
                parse_messages_request(body, service.new_request(), service.defaults()));
   MessagesWriter writer(random_id("msg_"), request.model, exchange.request().id);
+  request.chat.abandoned = [&exchange] { return exchange.gone(); };
   CACHALOT_TRY(const auto answer, service.answer(std::move(request.chat)));
   send_events(exchange, *answer, writer, request.stream, send_messages_error);
   return {};
@@ -25,7 +26,8 @@ ApiStatus count_tokens(Service& service, HttpExchange& exchange) {
   CACHALOT_TRY(
       const MessagesRequest request,
       parse_messages_request(body, service.new_request(), service.defaults(), MessagesUse::count));
-  CACHALOT_TRY(const int64_t tokens, service.count_tokens(request.chat.conversation));
+  CACHALOT_TRY(const int64_t tokens, service.count_tokens(request.chat.conversation,
+                                                          [&exchange] { return exchange.gone(); }));
   send_json(exchange, 200, Json(Json::Object{{"input_tokens", Json::integer(tokens)}}));
   return {};
 }

@@ -107,7 +107,8 @@ ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest reques
     CACHALOT_TRY(const Prompt prompt, prompt_of(request.conversation));
     whole_prompt.ids = encode_prompt(prompt, tokenizer_);
     if (!prompt.images.empty()) {
-      CACHALOT_TRY(whole_prompt, pictures_->expand(whole_prompt.ids, prompt.images));
+      CACHALOT_TRY(whole_prompt,
+                   pictures_->expand(whole_prompt.ids, prompt.images, request.abandoned));
     }
     settings.parser = StreamParserOptions::for_prompt(prompt);
     const bool reasons = prompt.start == AnswerStart::kReasoning;

@@ -17,6 +17,7 @@ ApiStatus answer_responses(Service& service, HttpExchange& exchange) {
                           .echo = std::move(request.echo),
                           .custom_tools = std::move(request.custom_tools),
                           .logprobs = request.logprobs});
+  request.chat.abandoned = [&exchange] { return exchange.gone(); };
   CACHALOT_TRY(const auto answer, service.answer(std::move(request.chat)));
   send_events(exchange, *answer, writer, request.stream, send_error);
   return {};
@@ -26,7 +27,8 @@ ApiStatus count_input_tokens(Service& service, HttpExchange& exchange) {
   CACHALOT_TRY(const Json body, parse_request_body(exchange.request().body));
   CACHALOT_TRY(const ResponsesRequest request,
                parse_responses_request(body, service.new_request(), service.defaults()));
-  CACHALOT_TRY(const int64_t tokens, service.count_tokens(request.chat.conversation));
+  CACHALOT_TRY(const int64_t tokens, service.count_tokens(request.chat.conversation,
+                                                          [&exchange] { return exchange.gone(); }));
   send_json(exchange, 200,
             Json(Json::Object{{"object", Json("response.input_tokens")},
                               {"input_tokens", Json::integer(tokens)}}));

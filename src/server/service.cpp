@@ -30,11 +30,12 @@ ApiResult<Prompt> Service::prompt_of(const Conversation& conversation) const {
   return refuse(prompt.images.front().where, "this server cannot read pictures; leave them out");
 }
 
-ApiResult<int64_t> Service::count_tokens(const Conversation& conversation) const {
+ApiResult<int64_t> Service::count_tokens(const Conversation& conversation,
+                                         const Abandoned& abandoned) const {
   CACHALOT_TRY(const Prompt prompt, prompt_of(conversation));
   const std::vector<int32_t> ids = encode_prompt(prompt, tokenizer());
   if (prompt.images.empty()) return std::ssize(ids);
-  CACHALOT_TRY(const int64_t tokens, pictures()->count(ids, prompt.images));
+  CACHALOT_TRY(const int64_t tokens, pictures()->count(ids, prompt.images, abandoned));
   return tokens;
 }
 

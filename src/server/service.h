@@ -50,9 +50,10 @@ class Service {
   // queue (429), a server that stops (503).
   virtual ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request) = 0;
 
-  // Tokens of the prompt, pictures included. Errors: it cannot be rendered, a picture that cannot
-  // be read.
-  ApiResult<int64_t> count_tokens(const Conversation& conversation) const;
+  // Tokens of the prompt, pictures included; `abandoned` ends what is fetched for it. Errors: it
+  // cannot be rendered, a picture that cannot be read.
+  ApiResult<int64_t> count_tokens(const Conversation& conversation,
+                                  const Abandoned& abandoned = {}) const;
   // The prompt itself. Errors: it cannot be rendered.
   ApiResult<Prompt> prompt_of(const Conversation& conversation) const;
 
