@@ -254,14 +254,34 @@ TEST(NanoPictures, AreToldApartThoughTheirTokensAreEqual) {
   EXPECT_LE(changed->reused_tokens, span - other->key.begin());
 }
 
-// Text and pictures in one batch, twice: the second round finds the first one's states.
+// What `request` i of the batch below asks beside the pictures.
+std::vector<int32_t> text_prompt(size_t i) {
+  return {277, 457, 338, static_cast<int32_t>(300 + i)};
+}
+
+std::vector<std::vector<int32_t>> answers_alone(size_t count, int64_t max_tokens) {
+  const auto engine = open_engine(nano_path(), {});
+  Generator generator = *Generator::open(*engine);
+  GenerationParameters parameters = greedy(engine->config());
+  parameters.max_tokens = max_tokens;
+  std::vector<std::vector<int32_t>> answers;
+  for (size_t i = 0; i < count; ++i)
+    answers.push_back(generator.generate(text_prompt(i), parameters)->ids);
+  return answers;
+}
+
+// Text and pictures in one batch, with drafts, twice: the second round finds the first one's
+// states.
 TEST(NanoPictures, AreAnsweredInBatchesWithTextAsAlone) {
+  constexpr int64_t kTextTokens = 12;
   const auto engine =
       open_engine(nano_path(), {.max_sequences = 4, .max_context = 512, .max_step_tokens = 24});
-  Scheduler scheduler(*engine, {.drafts = {.mode = DraftMode::fixed, .depth = 3}});
+  Scheduler scheduler(*engine, {.drafts = {.mode = DraftMode::fixed, .depth = 3},
+                                .cache = {.bytes = int64_t{64} << 20}});
   const std::vector<Question> all = questions();
+  const auto alone = answers_alone(all.size() * 2, kTextTokens);
   for (int round = 0; round < 2; ++round) {
-    std::vector<std::promise<std::string>> ends(all.size() * 2);
+    std::vector<std::promise<GenerationOutcome>> ends(all.size() * 2);
     std::vector<std::vector<int32_t>> answers(all.size() * 2);
     for (size_t i = 0; i < answers.size(); ++i) {
       const Question& question = all[i / 2];
@@ -270,8 +290,8 @@ TEST(NanoPictures, AreAnsweredInBatchesWithTextAsAlone) {
       if (i % 2 == 0) {
         request.images = question.prompt.images;
       } else {
-        request.prompt = {277, 457, 338, static_cast<int32_t>(300 + i)};
-        request.parameters.max_tokens = 12;
+        request.prompt = text_prompt(i);
+        request.parameters.max_tokens = kTextTokens;
       }
       GenerationListener listener;
       listener.on_token = [&answers, i](const GeneratedToken& token) {
@@ -279,14 +299,20 @@ TEST(NanoPictures, AreAnsweredInBatchesWithTextAsAlone) {
         return true;
       };
       listener.on_finish = [&ends, i](const GenerationOutcome& outcome) {
-        ends[i].set_value(outcome.error);
+        ends[i].set_value(outcome);
       };
       ASSERT_TRUE(scheduler.submit(std::move(request), std::move(listener)));
     }
     for (size_t i = 0; i < ends.size(); ++i) {
-      EXPECT_EQ(ends[i].get_future().get(), "");
+      const GenerationOutcome outcome = ends[i].get_future().get();
+      EXPECT_EQ(outcome.error, "");
+      if (round == 1) {
+        EXPECT_EQ(outcome.cached_tokens, outcome.prompt_tokens - 1);
+      }
       if (i % 2 == 0) {
         EXPECT_EQ(answers[i], all[i / 2].completion) << all[i / 2].id;
+      } else {
+        EXPECT_EQ(answers[i], alone[i]);
       }
     }
   }
