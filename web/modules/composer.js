@@ -1,17 +1,20 @@
 // The box at the bottom where the user writes.
 
 import {element, icon} from './dom.js';
+import {PictureInput} from './picture_input.js';
 
 export class Composer {
   #busy = false;
   #blocked = false;
 
-  // `actions`: send(text) -> whether it was taken, stop()
+  // `actions`: send(text, pictures) -> whether it was taken, stop(), sentPictures()
   constructor(actions) {
     this.actions = actions;
     this.form = document.getElementById('composer');
     this.area = document.getElementById('composer-text');
     this.button = document.getElementById('send');
+    this.input = new PictureInput({area: this.area, sent: actions.sentPictures,
+                                   onChange: () => this.#update()});
     this.area.oninput = () => this.#update();
     this.area.onkeydown = (event) => {
       if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
@@ -28,15 +31,23 @@ export class Composer {
 
   submit() {
     const text = this.area.value.trim();
-    if (!text || this.#blocked || !this.actions.send(text)) return;
+    const {pictures} = this.input;
+    if (this.#empty() || this.#blocked || !this.actions.send(text, pictures)) return;
     this.area.value = '';
+    this.input.clear();
     this.#update();
   }
 
-  // `busy`: an answer is being written; `blocked`: the server cannot answer now.
-  setState({busy, blocked}) {
+  #empty() {
+    return this.area.value.trim() === '' && this.input.pictures.length === 0;
+  }
+
+  // `busy`: an answer is being written; `blocked`: the server cannot answer now; `seeing`: the model
+  // takes pictures.
+  setState({busy, blocked, seeing}) {
     this.#busy = busy;
     this.#blocked = blocked;
+    this.input.setSeeing(seeing);
     this.#update();
   }
 
@@ -46,7 +57,7 @@ export class Composer {
       this.area.rows = Math.min(12, Math.max(1, this.area.value.split('\n').length));
     }
     const label = this.#busy ? 'Stop (Esc)' : 'Send';
-    this.button.disabled = !this.#busy && (this.#blocked || this.area.value.trim() === '');
+    this.button.disabled = !this.#busy && (this.#blocked || this.#empty());
     this.button.classList.toggle('stop', this.#busy);
     if (this.button.getAttribute('aria-label') === label) return;
     this.button.setAttribute('aria-label', label);

@@ -3,9 +3,11 @@
 //
 // conversation: {id, title, renamed, created, updated, settings, nodes: {id: node}, leaf}
 // node: {id, parent, time, role: 'user' | 'assistant' | 'tool', content,
+//        user: pictures: [{url, name}] (pictures.js), absent without any
 //        assistant: reasoning, toolCalls: [{id, name, arguments}], finish, error, stats, model
 //        tool: toolCallId}
 
+import {isPicture} from './pictures.js';
 import {defaultSettings, readSettings} from './settings.js';
 
 export const longestTitle = 60;
@@ -28,7 +30,7 @@ export function append(conversation, parent, fields) {
   conversation.leaf = node.id;
   conversation.updated = node.time;
   if (!conversation.renamed && !conversation.title && node.role === 'user') {
-    conversation.title = titleOf(node.content);
+    conversation.title = titleOf(node.content || node.pictures?.[0]?.name || '');
   }
   return node;
 }
@@ -79,13 +81,26 @@ export function pendingCalls(path) {
   return (path[last].toolCalls ?? []).filter((call) => !answered.has(call.id));
 }
 
+// The pictures along a path.
+export function picturesOf(path) {
+  return path.flatMap((node) => node.pictures ?? []);
+}
+
+// What the user said, with the pictures before the text.
+function userContent(node) {
+  if (!node.pictures?.length) return node.content;
+  const parts = node.pictures.map(({url}) => ({type: 'image_url', image_url: {url}}));
+  if (node.content) parts.push({type: 'text', text: node.content});
+  return parts;
+}
+
 // The path as /v1/chat/completions takes it. An answer that failed or is empty is left out; with
 // `continued`, the last answer is the beginning of the one asked for.
 export function requestMessages(path, system = '', continued = false) {
   const messages = system.trim() ? [{role: 'system', content: system}] : [];
   for (const node of path) {
     if (node.role === 'user') {
-      messages.push({role: 'user', content: node.content});
+      messages.push({role: 'user', content: userContent(node)});
     } else if (node.role === 'tool') {
       messages.push({role: 'tool', tool_call_id: node.toolCallId, content: node.content});
     } else if (node.content || node.toolCalls?.length) {
@@ -115,6 +130,10 @@ function readNode(raw) {
   const node = {id: raw.id, parent: raw.parent, role: raw.role, content: raw.content,
                 time: isTime(raw.time) ? raw.time : 0};
   if (raw.role === 'tool') node.toolCallId = textOr(raw.toolCallId, '');
+  if (raw.role === 'user' && Array.isArray(raw.pictures) && raw.pictures.length) {
+    if (!raw.pictures.every(isPicture)) return null;
+    node.pictures = raw.pictures.map(({url, name}) => ({url, name: name.slice(0, 200)}));
+  }
   if (raw.role !== 'assistant') return node;
   node.reasoning = textOr(raw.reasoning, '');
   node.finish = textOr(raw.finish, '');

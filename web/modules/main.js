@@ -2,7 +2,7 @@
 
 import {ChatView} from './chat_view.js';
 import {Composer, ServerStatus} from './composer.js';
-import {append, newConversation, pathOf, pendingCalls, showVersion} from './conversation.js';
+import {append, newConversation, pathOf, pendingCalls, picturesOf, showVersion} from './conversation.js';
 import {announce, drawIcons, toast} from './dom.js';
 import {connectKeys} from './keys.js';
 import {Runs} from './runs.js';
@@ -16,6 +16,9 @@ import {download, exportText, importText} from './transfer.js';
 import {plural} from './words.js';
 
 const byId = (id) => document.getElementById(id);
+
+const userMessage = (content, pictures) =>
+  pictures.length ? {role: 'user', content, pictures} : {role: 'user', content};
 
 class Page {
   conversations = [];
@@ -36,7 +39,7 @@ class Page {
     this.status = new ServerStatus(() => this.settings.openAt('api-key'));
     this.chat = new ChatView({
       send: (text) => this.send(text),
-      edit: (node, content) => this.edit(node, content),
+      edit: (node, content, pictures) => this.edit(node, content, pictures),
       regenerate: (node) => this.regenerate(node),
       continueAnswer: (node) => this.#answer(node, true),
       showVersion: (id) => this.showVersion(id),
@@ -48,7 +51,10 @@ class Page {
       rename: (id, title) => this.rename(id, title),
       remove: (id) => this.remove(id),
     });
-    this.composer = new Composer({send: (text) => this.send(text), stop: () => this.stop()});
+    this.composer = new Composer({
+      send: (text, pictures) => this.send(text, pictures), stop: () => this.stop(),
+      sentPictures: () => picturesOf(pathOf(this.current)),
+    });
     this.settings = new SettingsView({
       onChange: (settings) => this.#changeSettings(settings),
       onKey: (key) => this.#changeKey(key),
@@ -107,7 +113,13 @@ class Page {
     document.title = `${title} – Cachalot`;
     const running = new Set(this.conversations.filter((one) => this.runs.of(one)).map((one) => one.id));
     this.sidebar.show(this.conversations, this.current.id, running);
-    this.composer.setState({busy: Boolean(run), blocked: this.server.state !== 'ready'});
+    this.#updateComposer();
+  }
+
+  #updateComposer() {
+    this.composer.setState({busy: Boolean(this.runs.of(this.current)),
+                            blocked: this.server.state !== 'ready',
+                            seeing: this.model?.vision ?? true});
   }
 
   open(id) {
@@ -195,20 +207,20 @@ class Page {
 
   // Messages
 
-  send(text) {
+  send(text, pictures = []) {
     if (this.runs.of(this.current) || this.server.state !== 'ready') return false;
     if (pendingCalls(pathOf(this.current)).length) {
       toast('The model waits for the result of its tool call.');
       document.querySelector('.call-answer textarea')?.focus();
       return false;
     }
-    append(this.current, this.current.leaf, {role: 'user', content: text});
+    append(this.current, this.current.leaf, userMessage(text, pictures));
     this.#answerNext();
     return true;
   }
 
-  edit(node, content) {
-    append(this.current, node.parent, {role: 'user', content});
+  edit(node, content, pictures) {
+    append(this.current, node.parent, userMessage(content, pictures));
     this.#answerNext();
     this.composer.focus();
   }
@@ -328,8 +340,7 @@ class Page {
     }
     if (before !== this.server.state && before === 'loading') announce('The model is ready.');
     this.status.show(this.server, this.model);
-    const busy = Boolean(this.runs.of(this.current));
-    this.composer.setState({busy, blocked: this.server.state !== 'ready'});
+    this.#updateComposer();
   }
 
   showSidebar(open) {

@@ -4,6 +4,7 @@
 import {versionsOf} from './conversation.js';
 import {copyText, element, icon, iconButton} from './dom.js';
 import {MarkdownView} from './markdown.js';
+import {pictureElement, PictureStrip} from './picture_strip.js';
 import {ToolCallsView} from './tool_calls_view.js';
 import {count, plural, rate, seconds} from './words.js';
 
@@ -11,35 +12,41 @@ export class UserView {
   constructor(node, actions) {
     this.node = node;
     this.actions = actions;
-    this.text = element('div', {class: 'user-text'}, node.content);
+    this.pictures = node.pictures?.length ?
+      element('div', {class: 'user-pictures'}, ...node.pictures.map(pictureElement)) : null;
+    this.text = element('div', {class: 'user-text', hidden: !node.content}, node.content);
     this.tools = element('div', {class: 'message-tools'});
     this.element = element('article', {class: 'message user', 'aria-label': 'You', 'data-node': node.id},
-                           this.text, this.tools);
+                           this.pictures, this.text, this.tools);
   }
 
   update(conversation, {busy}) {
     const copy = iconButton('copy', 'Copy your message', () => copyText(this.node.content, copy));
     const edit = iconButton('edit', 'Edit your message', () => this.#edit(), {disabled: busy});
     this.tools.replaceChildren(...versionButtons(conversation, this.node, this.actions, busy),
-                               copy, edit);
+                               ...(this.node.content ? [copy] : []), edit);
   }
 
   #edit() {
     const area = element('textarea', {class: 'edit-text', 'aria-label': 'Your message', rows: '3'});
     area.value = this.node.content;
+    const strip = new PictureStrip({label: 'Pictures of your message',
+                                    returnFocus: () => area.focus()});
+    strip.pictures = this.node.pictures ?? [];
     const close = () => {
       form.replaceWith(this.text);
+      if (this.pictures) this.pictures.hidden = false;
       this.tools.hidden = false;
       this.tools.querySelector('[aria-label="Edit your message"]')?.focus();
     };
-    const form = element('form', {class: 'edit-form'}, area,
+    const form = element('form', {class: 'edit-form'}, strip.element, area,
       element('div', {class: 'button-row'},
         element('button', {type: 'button', class: 'plain', onclick: close}, 'Cancel'),
         element('button', {type: 'submit', class: 'primary'}, 'Send')));
     form.onsubmit = (event) => {
       event.preventDefault();
       const content = area.value.trim();
-      if (content) this.actions.edit(this.node, content);
+      if (content || strip.pictures.length) this.actions.edit(this.node, content, strip.pictures);
     };
     area.onkeydown = (event) => {
       if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
@@ -51,6 +58,7 @@ export class UserView {
       }
     };
     this.text.replaceWith(form);
+    if (this.pictures) this.pictures.hidden = true;
     this.tools.hidden = true;
     area.focus();
     area.setSelectionRange(area.value.length, area.value.length);

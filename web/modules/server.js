@@ -64,7 +64,15 @@ export async function checkHealth() {
   }
 }
 
-// {id, context}; context is null where the server does not tell. Throws RequestError.
+// Whether the model takes pictures; null where the server does not tell.
+async function readVision(key) {
+  const response = await fetch('/props', {headers: headersWith(key), cache: 'no-store'})
+      .catch(() => null);
+  const props = response?.ok ? await response.json().catch(() => ({})) : {};
+  return typeof props.modalities?.vision === 'boolean' ? props.modalities.vision : null;
+}
+
+// {id, context, vision}; null where the server does not tell. Throws RequestError.
 export async function describeModel(key) {
   let response;
   try {
@@ -75,7 +83,7 @@ export async function describeModel(key) {
   if (!response.ok) throw await failureOf(response);
   const model = (await response.json().catch(() => ({}))).data?.[0] ?? {};
   const context = model.max_model_len ?? model.meta?.n_ctx ?? model.context_length ?? null;
-  return {id: String(model.id ?? 'default'), context};
+  return {id: String(model.id ?? 'default'), context, vision: await readVision(key)};
 }
 
 // The chunks of an answer. Throws RequestError, or AbortError when `signal` fires.
