@@ -289,8 +289,8 @@ Fetcher::Fetcher(HostList hosts, FetchLimits limits, AddressPolicy allowed)
 
 Result<std::shared_ptr<const Fetcher>> Fetcher::make(HostList hosts, FetchLimits limits,
                                                      AddressPolicy allowed) {
-  static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (initialised != CURLE_OK) return fail("libcurl: {}", curl_easy_strerror(initialised));
+  static const CURLcode kInitialised = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (kInitialised != CURLE_OK) return fail("libcurl: {}", curl_easy_strerror(kInitialised));
   return std::shared_ptr<const Fetcher>(new Fetcher(std::move(hosts), limits, std::move(allowed)));
 }
 
