@@ -144,7 +144,10 @@ TEST(ServeRemotePictures, AreFetchedFromListedHostsAndNeverFromThisMachine) {
   const std::string port = std::to_string(private_server.port());
   test::ServerProcess server(
       {"--allow-remote-images", "localhost:" + port + ",*.example.org,[::1]:" + port});
-  ASSERT_TRUE(server.wait_until_ready()) << server.log();
+  const bool ready = server.wait_until_ready();
+  if (server.log().find("built without libcurl") != std::string::npos)
+    GTEST_SKIP() << "the static build fetches nothing";
+  ASSERT_TRUE(ready) << server.log();
   const auto refused = [&](const std::string& path, const std::string& body,
                            const std::string& reason) {
     const HttpResponse response = server.post(path, body);
