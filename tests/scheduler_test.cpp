@@ -130,6 +130,35 @@ TEST(Scheduler, RefusesWhatItCannotTake) {
   EXPECT_GT(full->retry_after_seconds, 0);
 }
 
+TEST(Scheduler, TakesSeveralRequestsTogetherOrNone) {
+  const auto engine = open(1);
+  Scheduler scheduler(*engine, {.max_queue = 3});
+  const auto submit_all = [&](int count) {
+    std::vector<Submission> submissions(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i)
+      submissions[static_cast<size_t>(i)].request = request_of(i, 8, 200);
+    return scheduler.submit_all(std::move(submissions));
+  };
+  EXPECT_EQ(scheduler.most_together(), 4);
+  const auto never = submit_all(5);
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().kind, Refusal::invalid);
+  EXPECT_NE(never.error().message.find("5 answers"), std::string::npos) << never.error().message;
+  const auto three = submit_all(3);
+  ASSERT_TRUE(three);
+  EXPECT_EQ(three->size(), 3U);
+  const auto full = submit_all(3);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().kind, Refusal::queue_full);
+  // Of those that were refused none waits: one more has its place.
+  EXPECT_TRUE(submit_all(1));
+  std::vector<Submission> mixed(2);
+  mixed[0].request = request_of(1, 8, 1);
+  EXPECT_EQ(scheduler.submit_all(std::move(mixed)).error().kind, Refusal::invalid);
+  for (const Ticket& ticket : *three) ticket.cancel();
+  EXPECT_EQ(scheduler.state().refused, 1);
+}
+
 TEST(Scheduler, GivesTheLogProbabilitiesOfPromptAndAnswer) {
   const auto engine = open(2, 16);
   Scheduler scheduler(*engine, {});

@@ -96,33 +96,69 @@ tl::expected<void, Refusal> Scheduler::check(const GenerationRequest& request) c
   return {};
 }
 
-tl::expected<Ticket, Refusal> Scheduler::submit(GenerationRequest request,
-                                                GenerationListener listener) {
-  if (const auto checked = check(request); !checked) return tl::unexpected(checked.error());
+// Under the lock: whether so many more may wait.
+tl::expected<void, Refusal> Scheduler::find_room(int64_t requests) {
+  if (stopping_) return refuse(Refusal::stopping, "the server is stopping");
+  if (requests > most_together()) {
+    return refuse(Refusal::invalid,
+                  fmt::format("{} answers asked for together, at most {} run or wait here: {} run "
+                              "at a time, the queue holds {}",
+                              requests, most_together(), slots_, options_.max_queue));
+  }
+  const int64_t waiting = std::ssize(waiting_);
+  const int64_t idle = std::max<int64_t>(slots_ - std::ssize(published_.running), 0);
+  if (waiting + requests <= options_.max_queue + idle) return {};
+  ++published_.refused;
+  // As if the queue moved as fast as requests have taken so far.
+  const double mean = published_.request_time.sum() /
+                      static_cast<double>(std::max<int64_t>(published_.request_time.count(), 1));
+  return refuse(Refusal::queue_full,
+                requests == 1 ? fmt::format("{} requests are waiting already", waiting)
+                              : fmt::format("{} requests are waiting already, there is no room "
+                                            "for {} more",
+                                            waiting, requests),
+                std::clamp(mean / static_cast<double>(slots_), 1.0, 60.0));
+}
+
+// Under the lock.
+Ticket Scheduler::enqueue(Submission submission) {
+  GenerationRequest& request = submission.request;
   int64_t most = std::max<int64_t>(context_length() - std::ssize(request.prompt), 0);
   if (request.parameters.max_tokens > 0) most = std::min(most, request.parameters.max_tokens);
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return refuse(Refusal::stopping, "the server is stopping");
-  const int64_t waiting = std::ssize(waiting_);
-  if (waiting >=
-      options_.max_queue + std::max<int64_t>(slots_ - std::ssize(published_.running), 0)) {
-    ++published_.refused;
-    // As if the queue moved as fast as requests have taken so far.
-    const double mean = published_.request_time.sum() /
-                        static_cast<double>(std::max<int64_t>(published_.request_time.count(), 1));
-    return refuse(Refusal::queue_full, fmt::format("{} requests are waiting already", waiting),
-                  std::clamp(mean / static_cast<double>(slots_), 1.0, 60.0));
-  }
   const int64_t block = engine_.config().has_drafts() ? engine_.config().dspark_block_size : 0;
-  auto task = std::make_unique<AnswerTask>(next_id_++, std::move(request), std::move(listener),
-                                           options_.drafts, block, most);
-  const Ticket ticket(task->id(), task->cancellation(), wakeup_);
+  auto task = std::make_unique<AnswerTask>(
+      next_id_++, std::move(request), std::move(submission.listener), options_.drafts, block, most);
+  Ticket ticket(task->id(), task->cancellation(), wakeup_);
   const auto place =
       std::ranges::find_if(waiting_, [&](const auto& other) { return task->before(*other); });
   waiting_.insert(place, std::move(task));
   ++unfinished_;
-  wakeup_->raise();
   return ticket;
+}
+
+tl::expected<Ticket, Refusal> Scheduler::submit(GenerationRequest request,
+                                                GenerationListener listener) {
+  std::vector<Submission> one(1);
+  one.front() = {std::move(request), std::move(listener)};
+  auto tickets = submit_all(std::move(one));
+  if (!tickets) return tl::unexpected(tickets.error());
+  return tickets->front();
+}
+
+tl::expected<std::vector<Ticket>, Refusal> Scheduler::submit_all(
+    std::vector<Submission> submissions) {
+  for (const Submission& submission : submissions) {
+    if (const auto checked = check(submission.request); !checked)
+      return tl::unexpected(checked.error());
+  }
+  const std::lock_guard lock(mutex_);
+  if (const auto room = find_room(std::ssize(submissions)); !room)
+    return tl::unexpected(room.error());
+  std::vector<Ticket> tickets;
+  tickets.reserve(submissions.size());
+  for (Submission& submission : submissions) tickets.push_back(enqueue(std::move(submission)));
+  wakeup_->raise();
+  return tickets;
 }
 
 SchedulerState Scheduler::state() const {

@@ -88,6 +88,12 @@ class Ticket {
   std::shared_ptr<Wakeup> wakeup_;
 };
 
+// One of several requests handed over together.
+struct Submission {
+  GenerationRequest request;
+  GenerationListener listener;
+};
+
 class Scheduler {
  public:
   // Starts a thread, the only user of `engine` from now on. `options.drafts` suit the model.
@@ -100,6 +106,10 @@ class Scheduler {
   // From any thread; all of them in the order they came, by priority. `request.parameters.sampling`
   // may be anything: it is checked here.
   tl::expected<Ticket, Refusal> submit(GenerationRequest request, GenerationListener listener);
+  // All of them or none, with tickets in their order. More than most_together() are `invalid`.
+  tl::expected<std::vector<Ticket>, Refusal> submit_all(std::vector<Submission> submissions);
+  // What an idle scheduler takes at a time.
+  int64_t most_together() const { return options_.max_queue + slots_; }
   SchedulerState state() const;
   // Takes no more requests and returns when those it has are answered.
   void drain();
@@ -126,6 +136,8 @@ class Scheduler {
   };
 
   tl::expected<void, Refusal> check(const GenerationRequest& request) const;
+  tl::expected<void, Refusal> find_room(int64_t requests);
+  Ticket enqueue(Submission submission);
   int64_t context_length() const;
 
   // The thread's own.

@@ -12,11 +12,7 @@ ApiStatus answer_completion(Service& service, HttpExchange& exchange) {
   CACHALOT_TRY(const Json body, parse_request_body(exchange.request().body));
   CACHALOT_TRY(CompletionCall call, read_completion_call(body, service));
   CompletionReply reply(call, call.requests.front().logprobs);
-  std::vector<std::unique_ptr<AnswerStream>> answers;
-  for (ChatRequest& request : call.requests) {
-    CACHALOT_TRY(auto answer, service.answer(std::move(request)));
-    answers.push_back(std::move(answer));
-  }
+  CACHALOT_TRY(auto answers, service.answer_all(std::move(call.requests)));
   CombinedAnswer all(std::move(answers), call.choices);
   send_reply(exchange, all, reply, call.stream);
   return {};

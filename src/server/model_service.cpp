@@ -91,12 +91,13 @@ GenerationRequest ModelService::generation_request(const ChatRequest& request,
   return result;
 }
 
-ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest request) {
-  const int64_t most = options_.scheduler.max_queue + scheduler_.state().slots;
-  if (request.choices > most) {
-    return refuse("n", "{} answers to one prompt: at most {} run and wait here", request.choices,
-                  most);
-  }
+// The choices of one request, ready for the scheduler.
+struct ModelService::Prepared {
+  std::unique_ptr<ScheduledAnswer> stream;
+  std::vector<Submission> submissions;
+};
+
+ApiResult<ModelService::Prepared> ModelService::prepare(ChatRequest request) const {
   CACHALOT_TRY(const auto grammar, grammar_for(request));
   AnswerSettings settings;
   ImagePrompt whole_prompt;
@@ -130,17 +131,43 @@ ApiResult<std::unique_ptr<AnswerStream>> ModelService::answer(ChatRequest reques
   settings.skip_special = request.ignore_end;
   settings.choices = request.choices;
   const AnswerStart start = settings.parser.start;
-  auto stream = std::make_unique<ScheduledAnswer>(tokenizer_, std::move(settings));
+  Prepared prepared{std::make_unique<ScheduledAnswer>(tokenizer_, std::move(settings)), {}};
   for (int64_t choice = 0; choice < request.choices; ++choice) {
     GenerationRequest generation = generation_request(request, whole_prompt);
     generation.parameters.choice = static_cast<uint32_t>(choice);
     if (grammar)
       generation.mask = make_token_mask(grammar, start, generation.parameters.end_tokens);
-    auto ticket = scheduler_.submit(std::move(generation), stream->listener(choice));
-    if (!ticket) return fail(api_error(ticket.error()));
-    stream->add(std::move(*ticket));
+    prepared.submissions.push_back({std::move(generation), prepared.stream->listener(choice)});
   }
-  return std::unique_ptr<AnswerStream>(std::move(stream));
+  return prepared;
+}
+
+ApiResult<std::vector<std::unique_ptr<AnswerStream>>> ModelService::answer_all(
+    std::vector<ChatRequest> requests) {
+  int64_t answers = 0;
+  for (const ChatRequest& request : requests) answers += request.choices;
+  // Before anything is done for them.
+  if (answers > scheduler_.most_together()) {
+    return refuse(requests.size() > 1 ? "prompt" : "n",
+                  "{} answers are asked for together, at most {} run and wait here", answers,
+                  scheduler_.most_together());
+  }
+  std::vector<Prepared> all;
+  std::vector<Submission> submissions;
+  for (ChatRequest& request : requests) {
+    CACHALOT_TRY(Prepared prepared, prepare(std::move(request)));
+    std::ranges::move(prepared.submissions, std::back_inserter(submissions));
+    all.push_back(std::move(prepared));
+  }
+  const auto tickets = scheduler_.submit_all(std::move(submissions));
+  if (!tickets) return fail(api_error(tickets.error()));
+  auto ticket = tickets->begin();
+  std::vector<std::unique_ptr<AnswerStream>> result;
+  for (Prepared& prepared : all) {
+    for (size_t i = 0; i < prepared.submissions.size(); ++i) prepared.stream->add(*ticket++);
+    result.push_back(std::move(prepared.stream));
+  }
+  return result;
 }
 
 }  // namespace cachalot

@@ -25,7 +25,8 @@ class ModelService final : public Service {
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   const Engine& engine() const override { return *engine_; }
   SchedulerState state() const override { return scheduler_.state(); }
-  ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request) override;
+  ApiResult<std::vector<std::unique_ptr<AnswerStream>>> answer_all(
+      std::vector<ChatRequest> requests) override;
 
   // Takes no more requests; returns when the last is answered.
   void drain() { scheduler_.drain(); }
@@ -37,6 +38,8 @@ class ModelService final : public Service {
   const AnswerMemory* answer_memory() const override { return written_.get(); }
   PictureReader* pictures() const override { return pictures_.get(); }
   ApiResult<std::shared_ptr<const CompiledGrammar>> grammar_for(const ChatRequest& request) const;
+  struct Prepared;
+  ApiResult<Prepared> prepare(ChatRequest request) const;
   GenerationRequest generation_request(const ChatRequest& request, const ImagePrompt& prompt) const;
 
   Tokenizer tokenizer_;

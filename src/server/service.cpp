@@ -18,6 +18,13 @@ ChatRequest Service::new_request() const {
   return request;
 }
 
+ApiResult<std::unique_ptr<AnswerStream>> Service::answer(ChatRequest request) {
+  std::vector<ChatRequest> one;
+  one.push_back(std::move(request));
+  CACHALOT_TRY(auto answers, answer_all(std::move(one)));
+  return std::move(answers.front());
+}
+
 bool Service::answers_to(std::string_view name) const {
   const std::vector<std::string>& names = defaults().model_names;
   return std::ranges::any_of(names,

@@ -48,7 +48,11 @@ class Service {
   // Begins an answer. Errors: a conversation that cannot be rendered, a prompt beyond the context
   // (context_length_exceeded), a parameter out of range, a constraint that does not compile, a full
   // queue (429), a server that stops (503).
-  virtual ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request) = 0;
+  ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest request);
+  // The same for several requests, one stream each: all of them begin or none does. More answers
+  // than can ever run and wait here are a 400.
+  virtual ApiResult<std::vector<std::unique_ptr<AnswerStream>>> answer_all(
+      std::vector<ChatRequest> requests) = 0;
 
   // Tokens of the prompt, pictures included; `abandoned` ends what is fetched for it. Errors: it
   // cannot be rendered, a picture that cannot be read.

@@ -19,7 +19,8 @@ class TestService final : public Service {
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   const Engine& engine() const override { CACHALOT_CHECK(false, "there is no engine"); }
   SchedulerState state() const override { return {}; }
-  ApiResult<std::unique_ptr<AnswerStream>> answer(ChatRequest) override {
+  ApiResult<std::vector<std::unique_ptr<AnswerStream>>> answer_all(
+      std::vector<ChatRequest>) override {
     return fail(ApiError(503, "there is no model"));
   }
 
