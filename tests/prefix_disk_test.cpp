@@ -46,12 +46,12 @@ class PrefixDisk : public testing::Test {
   std::unique_ptr<PrefixCache> open_cache(Engine& engine, int64_t disk_bytes = int64_t{1} << 30,
                                           std::string fingerprint = "model") {
     return std::make_unique<PrefixCache>(
-        engine,
-        PrefixCacheOptions{.bytes = int64_t{1} << 30,
-                           .directory = folder_,
-                           .disk_bytes = disk_bytes,
-                           .fingerprint = std::move(fingerprint),
-                           .log = [this](const std::string& line) { log_ += line + "\n"; }});
+        engine, PrefixCacheOptions{.bytes = int64_t{1} << 30,
+                                   .directory = folder_,
+                                   .disk_bytes = disk_bytes,
+                                   .fingerprint = std::move(fingerprint),
+                                   .log = [this](const std::string& line) { log_ += line + "\n"; },
+                                   .write_pause = pause_});
   }
   static Ids text(int64_t count, uint32_t seed) {
     std::mt19937 random(seed);
@@ -97,6 +97,7 @@ class PrefixDisk : public testing::Test {
 
   fs::path folder_;
   std::string log_;
+  std::chrono::milliseconds pause_{60000};
   std::map<std::pair<Ids, int64_t>, Walker::Outcome> cold_;
 };
 
@@ -240,7 +241,7 @@ TEST_F(PrefixDisk, GoesOnWhenNothingMoreCanBeWritten) {
   cache->flush();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
   std::signal(SIGXFSZ, handler);
-  EXPECT_NE(log_.find("from now on nothing is written to disk"), std::string::npos) << log_;
+  EXPECT_NE(log_.find("nothing is written to disk until"), std::string::npos) << log_;
   EXPECT_EQ(std::ranges::count(log_, '\n'), 1) << log_;
   for (uint32_t i = 1; i < 6; ++i) EXPECT_EQ(check(*engine, *cache, text(30, i)), 20);
   log_.clear();
@@ -251,6 +252,29 @@ TEST_F(PrefixDisk, GoesOnWhenNothingMoreCanBeWritten) {
   }();
   EXPECT_EQ(again, 20);
   EXPECT_EQ(log_, "");
+}
+
+TEST_F(PrefixDisk, WritesAgainWhenTheDiskHasRoomAgain) {
+  pause_ = std::chrono::milliseconds(0);
+  const auto engine = open_engine();
+  const auto cache = open_cache(*engine);
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{.rlim_cur = 10, .rlim_max = old.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  for (uint32_t i = 1; i < 4; ++i) keep(*engine, *cache, text(30, i), {20});
+  cache->flush();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::ranges::count(log_, '\n'), 1) << log_;
+  EXPECT_EQ(segments().size(), 0U);
+  for (uint32_t i = 4; i < 6; ++i) keep(*engine, *cache, text(30, i), {20});
+  cache->flush();
+  EXPECT_NE(log_.find("takes states again"), std::string::npos) << log_;
+  EXPECT_EQ(std::ranges::count(log_, '\n'), 2) << log_;
+  EXPECT_EQ(segments().size(), 1U);
+  EXPECT_EQ(cache->statistics().disk_entries, 2);
 }
 
 TEST_F(PrefixDisk, TakesWhatMemoryHasWhereItCannotLoad) {

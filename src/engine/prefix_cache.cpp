@@ -28,7 +28,7 @@ PrefixCache::PrefixCache(Engine& engine, const PrefixCacheOptions& options)
     return;
   }
   store_ = std::move(*store);
-  writer_ = std::make_unique<PrefixWriter>(engine_, *store_, options_.log);
+  writer_ = std::make_unique<PrefixWriter>(engine_, *store_, options_.log, options_.write_pause);
 }
 
 PrefixCache::~PrefixCache() = default;

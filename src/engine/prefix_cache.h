@@ -4,6 +4,7 @@
 // so a conversation costs its tokens once and each of its states little more than its windows.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <list>
@@ -31,7 +32,8 @@ struct PrefixCacheOptions {
   std::filesystem::path directory;
   int64_t disk_bytes = 0;
   std::string fingerprint;
-  std::function<void(const std::string&)> log;  // a line; from two threads; absent: to stderr
+  std::function<void(const std::string&)> log;   // a line; from two threads; absent: to stderr
+  std::chrono::milliseconds write_pause{30000};  // after a write that failed
 };
 
 struct PrefixCacheStatistics {

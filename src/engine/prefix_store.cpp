@@ -263,8 +263,13 @@ Status PrefixStore::start_segment() {
     const std::lock_guard lock(mutex_);
     segments_[number] = {.path = path, .bytes = 0, .used = ++uses_};
   }
-  CACHALOT_OK(write(segment_header(options_.fingerprint)));
-  return {};
+  const auto header = write(segment_header(options_.fingerprint));
+  if (header) return {};
+  // One that begins with nothing would stay, one per attempt.
+  const std::lock_guard lock(mutex_);
+  ::unlink(path.c_str());
+  segments_.erase(number);
+  return fail(header.error());
 }
 
 void PrefixStore::end_segment() {

@@ -10,8 +10,11 @@ constexpr int64_t kMostWaitingBytes = int64_t{256} << 20;
 }  // namespace
 
 PrefixWriter::PrefixWriter(const Engine& engine, PrefixStore& store,
-                           std::function<void(const std::string&)> log)
-    : engine_(engine), store_(store), log_(std::move(log)), thread_([this] { run(); }) {}
+                           std::function<void(const std::string&)> log,
+                           std::chrono::milliseconds pause)
+    : engine_(engine), store_(store), log_(std::move(log)), pause_(pause), thread_([this] {
+        run();
+      }) {}
 
 PrefixWriter::~PrefixWriter() {
   {
@@ -24,7 +27,7 @@ PrefixWriter::~PrefixWriter() {
 
 void PrefixWriter::add(Job job) {
   const std::lock_guard lock(mutex_);
-  if (failed_ || waiting_bytes_ + job.saved->bytes() > kMostWaitingBytes) return;
+  if (pausing() || waiting_bytes_ + job.saved->bytes() > kMostWaitingBytes) return;
   waiting_bytes_ += job.saved->bytes();
   waiting_.push_back(std::move(job));
   changed_.notify_all();
@@ -67,15 +70,22 @@ void PrefixWriter::run() {
 void PrefixWriter::write(const Job& job) {
   {
     const std::lock_guard lock(mutex_);
-    if (failed_) return;
+    if (pausing()) return;
   }
   const auto place = store_.append(engine_, job.kind, job.key, *job.saved);
   const std::lock_guard lock(mutex_);
   if (!place) {
-    failed_ = true;
-    log_(fmt::format("prefix cache: {}; from now on nothing is written to disk",
-                     place.error().message));
+    // A disk that stays full is named once.
+    if (!try_again_) {
+      log_(
+          fmt::format("prefix cache: {}; nothing is written to disk until that works again, tried "
+                      "every {} s",
+                      place.error().message, std::chrono::duration<double>(pause_).count()));
+    }
+    try_again_ = Clock::now() + pause_;
   } else if (*place) {
+    if (try_again_) log_("prefix cache: the disk takes states again");
+    try_again_.reset();
     written_.push_back({.kind = job.kind,
                         .key = job.key,
                         .written = job.saved->progress().written,

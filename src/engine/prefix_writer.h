@@ -1,10 +1,12 @@
 // Writes saved states to the disk tier beside the steps.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -26,9 +28,10 @@ class PrefixWriter {
     RecordPlace place;
   };
 
-  // Starts a thread. Engine and store outlive the writer.
+  // Starts a thread. Engine and store outlive the writer. After a failed write nothing is written
+  // for `pause`.
   PrefixWriter(const Engine& engine, PrefixStore& store,
-               std::function<void(const std::string&)> log);
+               std::function<void(const std::string&)> log, std::chrono::milliseconds pause);
   // Writes what waits.
   ~PrefixWriter();
   PrefixWriter(const PrefixWriter&) = delete;
@@ -44,19 +47,24 @@ class PrefixWriter {
   void flush();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  bool pausing() const { return try_again_ && Clock::now() < *try_again_; }
   void run();
   void write(const Job& job);
 
   const Engine& engine_;
   PrefixStore& store_;
   std::function<void(const std::string&)> log_;
+  std::chrono::milliseconds pause_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> waiting_;
   int64_t waiting_bytes_ = 0;
   bool writing_ = false, stopping_ = false;
-  bool failed_ = false;  // the disk did: nothing more is written
+  // The last write failed: nothing is taken before then.
+  std::optional<Clock::time_point> try_again_;
   std::vector<Written> written_;
   std::thread thread_;
 };
