@@ -35,6 +35,9 @@ def request_fuzz():
     for prompt in ("text", [1, 2, 3], ["a", "b"], [[1], [2]]):
         yield json.dumps({"prompt": prompt, "max_tokens": 5, "logprobs": 2, "echo": True}).encode()
     yield json.dumps({
+        "prompt": "a", "n_predict": 4, "n_probs": 2, "logit_bias": [[5, 1.5], [6, False]],
+        "input_prefix": "a", "input_suffix": "b", "input_extra": [{"text": "c"}]}).encode()
+    yield json.dumps({
         "messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "stop": ["a"],
         "logit_bias": {"5": 1}, "thinking": {"type": "disabled"}, "n": 2, "seed": 1,
         "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},

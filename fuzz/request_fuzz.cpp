@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "server/chat_fields.h"
-#include "server/completion_fields.h"
+#include "server/llama_fields.h"
 #include "server/request_fields.h"
 #include "server/test_service.h"
 
@@ -28,6 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (const auto call = read_completion_call(*body, service); !call) check(call.error());
+  if (const auto call = read_llama_completion(*body, service); !call) check(call.error());
+  if (const auto call = read_llama_infill(*body, service); !call) check(call.error());
   if (const auto call = read_chat_call(std::move(*body), service); !call) check(call.error());
   return 0;
 }

@@ -262,6 +262,49 @@ TEST_F(ServeTest, CompletesTextTokensAndHoles) {
   EXPECT_EQ(text_at(hole, "choices.0.finish_reason"), "stop") << hole.dump();
 }
 
+TEST_F(ServeTest, SpeaksAsLlamaServerDoes) {
+  const auto ask_llama = [&](const std::string& body, const char* path = "/completion") {
+    return server_.json(server_.post(path, R"({"temperature": 0, )" + body + "}"));
+  };
+  const std::string openai =
+      text_at(server_.json(server_.post(
+                  kText, R"({"temperature": 0, "prompt": "Tom the fox", "max_tokens": 8})")),
+              "choices.0.text");
+  const Json whole = ask_llama(R"("prompt": "Tom the fox", "n_predict": 8, "n_probs": 2)");
+  EXPECT_EQ(text_at(whole, "content"), openai);
+  EXPECT_EQ(text_at(whole, "stop_type"), "limit");
+  EXPECT_EQ(number_at(whole, "tokens_predicted"), 8);
+  EXPECT_EQ(at(whole, "completion_probabilities").array()->size(), 8U);
+  EXPECT_EQ(number_at(whole, "timings.predicted_n"), 8);
+  const HttpResponse stream = server_.post(
+      "/completion",
+      R"({"temperature": 0, "prompt": "Tom the fox", "n_predict": 8, "stream": true})");
+  std::string content;
+  const std::vector<Json> events = events_of(stream.body);
+  for (const Json& event : events) content += text_at(event, "content");
+  EXPECT_EQ(content, openai);
+  EXPECT_EQ(at(events.back(), "stop").dump(), "true");
+  const Json stopped = ask_llama(
+      R"("prompt": "Tom the fox", "n_predict": 50, "stop": [" the"], "logit_bias": [[5, -1.5], [6, false]])");
+  EXPECT_EQ(text_at(stopped, "stop_type"), "word");
+  EXPECT_EQ(text_at(stopped, "stopping_word"), " the");
+  const Json list = ask_llama(R"("prompt": ["Tom the fox", "Hello"], "n_predict": 2)");
+  EXPECT_EQ(list.array()->size(), 2U);
+  EXPECT_EQ(number_at(list, "1.index"), 1);
+  const Json read = ask_llama(R"("prompt": "Tom the fox", "n_predict": 0)");
+  EXPECT_EQ(text_at(read, "content"), "");
+  EXPECT_EQ(number_at(read, "tokens_predicted"), 0);
+  const std::string hole = text_at(
+      server_.json(server_.post(
+          kText, R"({"temperature": 0, "prompt": "Tom the", "suffix": " fox", "max_tokens": 4})")),
+      "choices.0.text");
+  EXPECT_EQ(text_at(ask_llama(R"("input_prefix": "Tom", "prompt": " the", "input_suffix": " fox",
+                                 "n_predict": 4)",
+                              "/infill"),
+                    "content"),
+            hole);
+}
+
 TEST_F(ServeTest, EchoesAPromptWithItsLogProbabilities) {
   const HttpResponse response = server_.post(
       kText, R"({"prompt": [277, 457, 338, 1978], "max_tokens": 1, "temperature": 0, "echo": true,
@@ -334,6 +377,9 @@ TEST_F(ServeTest, AClientThatLeavesFreesItsSlot) {
   clients.clear();
   EXPECT_TRUE(server_.idle_within(4000));
   EXPECT_EQ(content(ask("Hello!", kNoThinking)), "Hello! How can I help you?");
+  // Nobody was told that the server had failed.
+  EXPECT_NE(server_.log().find(" 499 "), std::string::npos) << server_.log();
+  EXPECT_EQ(server_.log().find(" 500 "), std::string::npos) << server_.log();
 }
 
 TEST_F(ServeTest, DrainsAtSigterm) {
@@ -410,6 +456,8 @@ TEST(ServeOptionsTest, KeysAliasesOriginsAndTheQueue) {
   EXPECT_EQ(server.get("/health").status, 200);
   EXPECT_EQ(server.post(kChat, hello, "authorization: bearer second\r\n").status, 200);
   EXPECT_EQ(server.post(kChat, hello, "X-Api-Key: first\r\n").status, 200);
+  EXPECT_EQ(server.post("/health", "{}").status, 405);
+  EXPECT_EQ(server.post("/v1/models", "{}").status, 401);
   const std::string key = "X-Api-Key: first\r\n";
   const Json models = server.json(server.get("/v1/models", key));
   EXPECT_EQ(text_at(models, "data.0.id"), "deepseek-chat");
@@ -447,6 +495,9 @@ TEST(ServeOptionsTest, KeysAliasesOriginsAndTheQueue) {
   const HttpResponse refused = server.post(kChat, hello, key);
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_GE(std::atoi(refused.header("retry-after").c_str()), 1);
+  const HttpResponse never = server.post(kText, R"({"prompt": ["a", "b", "c"]})", key);
+  EXPECT_EQ(never.status, 400) << never.body;
+  EXPECT_EQ(text_at(server.json(never), "error.param"), "prompt");
   EXPECT_NE(server.log().find("{\"time\": "), std::string::npos);  // of earlier requests
 }
 
@@ -454,7 +505,8 @@ class ServeUsageTest : public test::ProgramTest {};
 
 TEST_F(ServeUsageTest, SaysWhatIsWrongAtItsStart) {
   expect_error("serve -m /nowhere --port 0", 1, "expected a model folder");
-  expect_error("serve --port 99999", 2, "--port");
+  expect_error("serve --port 99999", 2, "--port: Value 99999 not in range 0 to 65535");
+  expect_error("serve --context 0", 2, "--context: Value 0 not in range");
   expect_error("serve --host nowhere.invalid", 1, "nowhere.invalid");
   expect_error("serve --api-key-file /nowhere", 1, "--api-key-file");
   expect_error("serve --api-key-file " + write("keys", "# none\n\n"), 1, "expected an API key");

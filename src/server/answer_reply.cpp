@@ -44,7 +44,7 @@ void send_stream(HttpExchange& exchange, AnswerStream& answer, AnswerReply& repl
   }
   if (!complete) return;
   if (const auto usage = reply.usage_chunk()) begun().send(*usage);
-  begun().send_done();
+  if (reply.says_done()) begun().send_done();
   begun().end();
 }
 

@@ -20,6 +20,8 @@ class AnswerReply {
   virtual std::optional<Json> progress_chunk(const AnswerEvent&) const { return std::nullopt; }
   // The last chunk, if there is one; after all events.
   virtual std::optional<Json> usage_chunk() const = 0;
+  // Whether a stream ends with [DONE].
+  virtual bool says_done() const { return true; }
   // Everything in one; after all events.
   virtual Json whole() const = 0;
 };

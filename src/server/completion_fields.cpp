@@ -80,6 +80,7 @@ ApiResult<CompletionCall> read_completion_call(const Json& body, const Service& 
   CACHALOT_TRY(const auto best_of, fields.integer("best_of", 1, kMostChoices));
   if (best_of && *best_of != base.choices) return refuse("best_of", "expected n, or nothing");
   call.choices = base.choices;
+  call.logprobs = base.logprobs;
   CACHALOT_TRY(const auto special, fields.boolean("add_special_tokens"));
   const bool bos = special.value_or(true);
   CACHALOT_TRY(const auto suffix, fields.string("suffix"));

@@ -16,6 +16,7 @@ struct CompletionCall {
   std::string model;
   bool stream = false, include_usage = false;
   bool echoes = false;
+  bool logprobs = false;
   int64_t choices = 1;  // of each prompt
 };
 

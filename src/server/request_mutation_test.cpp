@@ -4,7 +4,7 @@
 #include <random>
 
 #include "server/chat_fields.h"
-#include "server/completion_fields.h"
+#include "server/llama_fields.h"
 #include "server/request_fields.h"
 #include "server/test_service.h"
 
@@ -28,6 +28,11 @@ constexpr const char* kText =
     R"({"prompt": ["one", "two"], "suffix": null, "echo": true, "logprobs": 3,
 "max_tokens": 7, "temperature": 1, "guided_choice": ["a", "b"], "add_special_tokens": false, "n": 2,
 "best_of": 2, "prefill": "exact", "priority": -3, "timeout": 5.5, "cache_prompt": true})";
+
+constexpr const char* kLlama =
+    R"({"prompt": "one", "n_predict": 7, "n_probs": 3, "logit_bias": [[5, -1.5], [7, false]],
+"input_prefix": "two", "input_suffix": "three", "input_extra": [{"filename": "f", "text": "four"}],
+"stop": ["a"], "temperature": 1, "grammar": "root ::= [a]", "cache_prompt": true, "stream": false})";
 
 std::string mutated(std::string text, std::mt19937& random) {
   const auto below = [&](size_t limit) { return random() % limit; };
@@ -90,6 +95,11 @@ TEST_F(RequestMutationTest, ChatIsReadOrRefused) {
 
 TEST_F(RequestMutationTest, CompletionsAreReadOrRefused) {
   run(kText, [&](const Json& body) { return read_completion_call(body, service_); });
+}
+
+TEST_F(RequestMutationTest, LlamasRequestsAreReadOrRefused) {
+  run(kLlama, [&](const Json& body) { return read_llama_completion(body, service_); });
+  run(kLlama, [&](const Json& body) { return read_llama_infill(body, service_); });
 }
 
 }  // namespace
