@@ -29,7 +29,8 @@ Status place_memory(const MemoryOptions& options) {
   return {};
 }
 
-Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint) {
+Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint,
+                       const std::function<void(double share)>& on_progress) {
   if (!options.lock) return {};
   int64_t total = 0, before = 0;
   for (const ShardFile& file : checkpoint.files()) total += std::ssize(file.mapping.bytes());
@@ -37,6 +38,7 @@ Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoin
   for (const ShardFile& file : checkpoint.files()) {
     const auto mapping = file.mapping.bytes();
     const Status status = lock_memory(mapping, [&](int64_t done) {
+      if (on_progress) on_progress(static_cast<double>(before + done) / static_cast<double>(total));
       if (!terminal) return;
       report("\rlocking in memory {:.1f} of {:.1f} GB", static_cast<double>(before + done) / 1e9,
              static_cast<double>(total) / 1e9);

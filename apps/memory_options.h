@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -17,7 +18,9 @@ void add_memory_options(CLI::App& command, MemoryOptions& options);
 
 // Before the model's threads start and its files are touched.
 Status place_memory(const MemoryOptions& options);
-// Once it is open: reads the checkpoint in and locks it, if asked, with progress on a terminal.
-Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint);
+// Once it is open: reads the checkpoint in and locks it, if asked, with progress on a terminal and
+// to `on_progress` (may be empty), as a share.
+Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint,
+                       const std::function<void(double share)>& on_progress);
 
 }  // namespace cachalot

@@ -28,7 +28,7 @@ EngineOptions engine_options(const ModelOptions& options, const ModelConfig& con
     result.isa = *isa;
   }
   if (options.context > config.max_position_embeddings)
-    usage_error("--ctx: the model takes at most {} tokens, found {}",
+    usage_error("--context: the model takes at most {} tokens, found {}",
                 config.max_position_embeddings, options.context);
   result.max_context = options.context > 0
                            ? options.context
@@ -91,7 +91,7 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   command
-      .add_option("-c,--ctx,--ctx-size,--context", options.context,
+      .add_option("-c,--context,--ctx,--ctx-size", options.context,
                   fmt::format("Context length in tokens (default: the model's, at most {})",
                               kDefaultContextLimit))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
@@ -136,7 +136,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
   for (const std::string& warning : checkpoint->warnings()) report("warning: {}\n", warning);
-  CACHALOT_OK(lock_checkpoint(options.memory, *checkpoint));
+  CACHALOT_OK(lock_checkpoint(options.memory, *checkpoint, options.on_progress));
   const ModelConfig& config = checkpoint->config();
   CACHALOT_TRY(Tokenizer tokenizer, Tokenizer::load(options.model));
   if (tokenizer.vocab_size() != config.vocab_size)

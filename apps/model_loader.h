@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,14 +31,16 @@ struct ModelOptions {
   MemoryOptions memory;
   bool local_pictures = true;              // pictures may be files of this machine
   std::shared_ptr<const Fetcher> fetcher;  // of pictures that lie elsewhere; nullptr: none are
+  // How much has been read, of what takes long: with --mlock, the checkpoint. May be empty.
+  std::function<void(double share)> on_progress;
 
   PrefillMode prefill_mode() const {
     return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;
   }
 };
 
-// -m, --threads, --isa, --backend, --ctx, --chunk, --mlock, --numa. A command that takes the model
-// in another way leaves out -m.
+// -m, --threads, --isa, --backend, --context, --chunk, --mlock, --numa. A command that takes the
+// model in another way leaves out -m.
 void add_model_option(CLI::App& command, ModelOptions& options);
 void add_engine_options(CLI::App& command, ModelOptions& options);
 // --prefill, --prefill-tail

@@ -16,11 +16,13 @@ namespace {
 using namespace std::chrono_literals;
 
 Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options,
-                                                   std::shared_ptr<const Fetcher> fetcher) {
+                                                   std::shared_ptr<const Fetcher> fetcher,
+                                                   ApiServer& server) {
   ModelOptions local = options.model;
   // Clients send pictures; they do not name files of this machine.
   local.local_pictures = false;
   local.fetcher = std::move(fetcher);
+  local.on_progress = [&server](double share) { server.set_progress(share); };
   CACHALOT_TRY(LoadedModel model, load_model(local));
   ModelServiceOptions service = or_usage_error(model_service_options(options, model));
   return std::make_unique<ModelService>(std::move(model.tokenizer), std::move(model.engine),
@@ -59,7 +61,8 @@ Result<int> serve(const ServeOptions& options) {
   CACHALOT_TRY(const auto server, ApiServer::start(std::move(settings)));
   report("cachalot {}: loading {}; listening on {}\n", CACHALOT_VERSION, options.model.model,
          url(options, server->port()));
-  auto loading = std::async(std::launch::async, [&] { return load_service(options, fetcher); });
+  auto loading =
+      std::async(std::launch::async, [&] { return load_service(options, fetcher, *server); });
   while (loading.wait_for(0s) != std::future_status::ready) {
     if (!stop_signal_within(20ms)) continue;
     // Loading cannot be broken off, and has changed nothing.

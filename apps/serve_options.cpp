@@ -42,6 +42,7 @@ void add_address_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--port", options.port, "0: any free one")
+      ->check(CLI::Range(0, 65535))
       ->capture_default_str()
       ->group(kGroup);
   command

@@ -188,7 +188,7 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheFlags) {
   expect_error("run --seed -1 Hi", 2, "expected a whole number from 0 to 18446744073709551615");
   expect_error("run --seed 18446744073709551616 Hi", 2, "found 18446744073709551616");
   expect_error("run --top-k 9223372036854775808 Hi", 2, "found 9223372036854775808");
-  expect_error("run --ctx 1000000 Hi", 2, "--ctx: the model takes at most 4096 tokens");
+  expect_error("run --ctx 1000000 Hi", 2, "--context: the model takes at most 4096 tokens");
   expect_error("run --drafts 6 Hi", 2, "--drafts: expected off, on, auto or a number from 1 to 5");
   expect_error("run --draft-method lucky Hi", 2, "--draft-method");
   expect_error("nonsense", 2, "nonsense");
