@@ -152,13 +152,14 @@ TEST_F(HttpServerTest, RefusesBodiesAndHeadersBeyondTheLimits) {
 
 TEST_F(HttpServerTest, RefusesWhatIsNoHttp) {
   start(echo);
-  for (const char* text : {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n",
-                           "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-                           "POST / HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n",
-                           "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-                           "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                           "POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-                           "G\x01T / HTTP/1.1\r\n\r\n"}) {
+  for (const char* text :
+       {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1e3\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        "G\x01T / HTTP/1.1\r\n\r\n"}) {
     HttpClient client(server_->port());
     client.send_raw(text);
     const HttpResponse response = client.read_response();
@@ -174,7 +175,7 @@ TEST_F(HttpServerTest, EndsRequestsThatArriveTooSlowly) {
   start(echo);
   HttpClient header(server_->port()), body(server_->port());
   header.send_raw("GET / HT");
-  body.send_raw("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nab");
+  body.send_raw("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nab");
   for (HttpClient* client : {&header, &body}) {
     EXPECT_EQ(client->read_response().status, 408);
     EXPECT_TRUE(client->closed_within(3000));
@@ -192,7 +193,7 @@ TEST_F(HttpServerTest, ScreensARequestBeforeItsBody) {
     echo(exchange);
   });
   HttpClient client(server_->port());
-  client.send_raw("POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+  client.send_raw("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 401);
   EXPECT_EQ(handled, 0);
   HttpClient allowed(server_->port());
@@ -205,7 +206,8 @@ TEST_F(HttpServerTest, ScreensARequestBeforeItsBody) {
 TEST_F(HttpServerTest, ContinuesWhenAskedTo) {
   start(echo);
   HttpClient client(server_->port());
-  client.send_raw("POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  client.send_raw(
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(client.read_head().status, 100);
   client.send_raw("ok");
   EXPECT_EQ(client.read_response().body, "POST / ok");

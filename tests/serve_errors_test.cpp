@@ -121,10 +121,17 @@ std::vector<BadRequest> fields() {
       {kChat,
        chat_with(R"("response_format": {"type": "json_schema", "json_schema": {"schema": 5}})"),
        400, "response_format.json_schema.schema"},
-      {kChat, chat_with(R"("guided_json": {"type": "nothing"})")},
+      {kChat, chat_with(R"("guided_json": {"type": "nothing"})"), 400, "guided_json"},
+      {kChat, chat_with(R"("structured_outputs": {"json": {"not": {}}})"), 400,
+       "structured_outputs.json"},
+      {kChat,
+       chat_with(
+           R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}})"),
+       400, "response_format"},
       {kChat, chat_with(R"("guided_json": "{")"), 400, "guided_json"},
-      {kChat, chat_with(R"("guided_regex": "(")")},
-      {kChat, chat_with(R"("guided_grammar": "root ::= (")")},
+      {kChat, chat_with(R"("guided_regex": "(")"), 400, "guided_regex"},
+      {kChat, chat_with(R"("guided_grammar": "root ::= (")"), 400, "guided_grammar"},
+      {kChat, chat_with(R"("guided_choice": ["\ud83d"])"), 400},
       {kChat, chat_with(R"("guided_choice": [])"), 400, "guided_choice"},
       {kChat, chat_with(R"("guided_choice": ["a"], "guided_regex": "b")"), 400, "guided_choice"},
       {kChat, chat_with("\"priority\": \"high\""), 400, "priority"},
@@ -145,6 +152,17 @@ std::vector<BadRequest> fields() {
       {kText, completion_with("\"echo\": 1"), 400, "echo"},
       {kText, completion_with("\"best_of\": 4"), 400, "best_of"},
       {kText, R"({"prompt": [5], "suffix": "x"})", 400, "suffix"},
+      {kText, R"({"prompt": [)" + repeated("\"a\", ", 99) + R"("a"], "n": 11})", 400, "prompt"},
+      {"/completion", "{}", 400, "prompt"},
+      {"/completion", R"({"prompt": "a", "n_predict": -3})", 400, "n_predict"},
+      {"/completion", R"({"prompt": "a", "n_predict": "x"})", 400, "n_predict"},
+      {"/completion", R"({"prompt": "a", "n_probs": 21})", 400, "n_probs"},
+      {"/completion", R"({"prompt": "a", "logit_bias": [5]})", 400, "logit_bias[0]"},
+      {"/completion", R"({"prompt": "a", "logit_bias": [["a", 1]]})", 400, "logit_bias[0]"},
+      {"/infill", R"({"input_suffix": "a"})", 400, "input_prefix"},
+      {"/infill", R"({"input_prefix": "a"})", 400, "input_suffix"},
+      {"/infill", R"({"input_prefix": "a", "input_suffix": "b", "input_extra": [5]})", 400,
+       "input_extra[0]"},
       {"/v1/tokenize", "{}", 400, "prompt"},
       {"/v1/detokenize", "{}", 400, "tokens"},
       {"/v1/detokenize", R"({"tokens": [99999]})", 400, "tokens[0]"},
@@ -162,7 +180,37 @@ std::vector<BadRequest> conversations() {
     return "[" + user + R"(, {"role": "assistant", "content": null, "tool_calls": [)" + calls +
            "]}";
   };
+  const auto tool = [](const std::string& extra) {
+    return chat_with(R"("tools": [{"type": "function", "function": {"name": "f", )" + extra +
+                     "}}]");
+  };
   return {
+      {kChat, tool(R"("description": 5)"), 400, "tools[0].function.description"},
+      {kChat, tool(R"("strict": "yes")"), 400, "tools[0].function.strict"},
+      {kChat, tool(R"("parameters": 5)"), 400, "tools[0].function.parameters"},
+      {kChat, tool(R"("parameters": "x")"), 400, "tools[0].function.parameters"},
+      {kChat, tool(R"("parameters": [1])"), 400, "tools[0].function.parameters"},
+      {kChat, tool(R"("parameters": {"type": 5})"), 400, "tools[0].function.parameters.type"},
+      {kChat, tool(R"("parameters": {"type": "array"})"), 400, "tools[0].function.parameters.type"},
+      {kChat, tool(R"("parameters": {"properties": 3})"), 400,
+       "tools[0].function.parameters.properties"},
+      {kChat, tool(R"("parameters": {"properties": {"a": 3}})"), 400,
+       "tools[0].function.parameters.properties.a"},
+      {kChat, tool(R"("parameters": {"required": "a"})"), 400,
+       "tools[0].function.parameters.required"},
+      {kChat, tool(R"("strict": true, "parameters": {"properties": {"a": {"not": {}}}})"), 400,
+       "tools"},
+      {kChat, chat_with(R"("tools": [{"strict": 1, "function": {"name": "f"}}])"), 400,
+       "tools[0].strict"},
+      {kChat, chat_with(R"("tools": [{"function": 5}])"), 400, "tools[0].function"},
+      {kChat,
+       tool(R"("parameters": {"anyOf": [{"type": "array"}]})")
+           .insert(1, R"("tool_choice": "required",)"),
+       400, "tools"},
+      {kChat, messages("[" + user + R"(, {"role": "assistant", "content": "a", "prefix": "z"}])"),
+       400, "messages[1].prefix"},
+      {kChat, messages(R"([{"role": "user", "content": "x", "prefix": "z"}])"), 400,
+       "messages[0].prefix"},
       {kChat, messages("\"hello\""), 400, "messages"},
       {kChat, messages("[]"), 400, "messages"},
       {kChat, messages("[{}]")},
@@ -276,9 +324,37 @@ TEST_F(ServeErrorsTest, RefusesPathsAndMethods) {
   EXPECT_EQ(method.header("allow"), "POST");
   expect_error(HttpClient(server_.port()).request("DELETE", kText), 405, "", "DELETE");
   expect_error(server_.post("/v1/models", "{}"), 405, "", "POST /v1/models");
+  for (const char* path : {"/", "/health", "/v1/health", "/ping", "/version", "/v1/models",
+                           "/v1/models/nano", "/metrics", "/slots", "/v1/props"}) {
+    for (const char* other : {"POST", "PUT", "DELETE", "PATCH"}) {
+      const HttpResponse refused = HttpClient(server_.port()).request(other, path);
+      expect_error(refused, 405, "", std::string(other) + " " + path);
+      EXPECT_EQ(refused.header("allow"), "GET, HEAD") << path;
+    }
+    EXPECT_EQ(HttpClient(server_.port()).request("HEAD", path).status, 200) << path;
+  }
+  for (const char* other : {"GET", "HEAD", "PUT"}) {
+    const HttpResponse refused = HttpClient(server_.port()).request(other, "/v1/messages");
+    EXPECT_EQ(refused.status, 405);
+    EXPECT_EQ(refused.header("allow"), "POST");
+  }
   expect_error(server_.get("/../../etc/passwd"), 404, "", "a path upwards");
   expect_error(server_.get("/%00"), 404, "", "a zero");
   expect_alive();
+}
+
+TEST_F(ServeErrorsTest, TakesAProxysTargetsAndWantsAHost) {
+  EXPECT_EQ(server_.get("http://example.org:80/health").status, 200);
+  EXPECT_EQ(server_.get("http://example.org").status, 200);
+  EXPECT_EQ(server_.get("http://example.org/v1/models?a=http://b/c").status, 200);
+  expect_error(server_.get("http://example.org/nothing"), 404, "", "absolute");
+  expect_error(server_.get("/health", "Host: b\r\n"), 400, "", "two hosts");
+  HttpClient nameless(server_.port());
+  nameless.send_raw("GET /health HTTP/1.1\r\n\r\n");
+  expect_error(nameless.read_response(), 400, "", "no host");
+  HttpClient old(server_.port());
+  old.send_raw("GET /health HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(old.read_response().status, 200);
 }
 
 TEST_F(ServeErrorsTest, RefusesAHundredMegabytes) {
@@ -304,7 +380,8 @@ TEST_F(ServeErrorsTest, ManySlowClientsKeepNobodyWaiting) {
   std::vector<std::unique_ptr<HttpClient>> slow;
   for (int i = 0; i < 200; ++i) {
     slow.push_back(std::make_unique<HttpClient>(server_.port()));
-    slow.back()->send_raw("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 1000\r\n");
+    slow.back()->send_raw(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n");
     if (i % 2 == 0) slow.back()->send_raw("\r\n{");
   }
   expect_alive();

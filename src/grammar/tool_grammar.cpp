@@ -78,6 +78,11 @@ Result<int32_t> ToolGrammar::invoke(const Tool& tool) {
   const auto leaves = SchemaLeaves(*schema).of(*schema, "#");
   if (!leaves && strict) return fail(leaves.error().in(title));
   if (!leaves) add_any_parameters(head, end);
+  if (leaves && std::ranges::none_of(*leaves, [](const SchemaLeaf& leaf) {
+        const std::vector<std::string> types = types_of(leaf.schema);
+        return std::ranges::find(types, "object") != types.end();
+      }))
+    return fail("{}: #: the schema of its parameters must describe an object", title);
   for (const SchemaLeaf& leaf : leaves ? *leaves : std::vector<SchemaLeaf>{}) {
     const Status status = add_parameters(leaf, *schema, strict, head, end);
     if (!status) return fail(status.error().in(title));

@@ -206,6 +206,15 @@ TEST(ToolGrammar, RefusesWhatCannotBeCalled) {
       << error(strict, {});
   const char* lenient = R"([{"type":"function","function":{"name":"f","parameters":
       {"type":"object","properties":{"a":{"not":{}}}}}}])";
+  for (const char* parameters : {R"({"type":"array"})", R"({"anyOf":[{"type":"string"}]})"}) {
+    const std::string tools = fmt::format(
+        R"([{{"type":"function","function":{{"name":"f","parameters":{}}}}}])", parameters);
+    EXPECT_NE(error(tools.c_str(), required)
+                  .find("tool 'f': #: the schema of its parameters must "
+                        "describe an object"),
+              std::string::npos)
+        << error(tools.c_str(), required);
+  }
   EXPECT_EQ(error(lenient, required), "");
   EXPECT_EQ(error(lenient, {}), "");
 }

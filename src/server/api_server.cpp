@@ -45,11 +45,6 @@ HttpReply reply_of(const HttpRequest& request, const ApiError& error) {
   return reply;
 }
 
-const WebFile* page_file(const HttpRequest& request) {
-  if (request.method != "GET" && request.method != "HEAD") return nullptr;
-  return find_web_file(request.path);
-}
-
 void send_file(HttpExchange& exchange, const WebFile& file) {
   HttpHeaders headers{{"ETag", std::string(file.etag)},
                       {"Cache-Control", "no-cache"},
@@ -64,6 +59,15 @@ void send_file(HttpExchange& exchange, const WebFile& file) {
 }
 
 bool is_health(std::string_view path) { return path == "/health" || path == "/v1/health"; }
+
+// What the server itself answers, without the model: GET and HEAD.
+bool is_own(std::string_view path) {
+  return is_health(path) || path == "/ping" || path == "/version" || find_web_file(path) != nullptr;
+}
+
+bool reads(const HttpRequest& request) {
+  return request.method == "GET" || request.method == "HEAD";
+}
 
 }  // namespace
 
@@ -99,9 +103,7 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiServerOptions options) {
 
 // What tells nothing of the model or its users.
 bool ApiServer::is_open(const HttpRequest& request) const {
-  const bool reads = request.method == "GET" || request.method == "HEAD";
-  return reads &&
-         (is_health(request.path) || request.path == "/ping" || page_file(request) != nullptr);
+  return is_own(request.path) && request.path != "/version";
 }
 
 bool ApiServer::may_ask(const HttpRequest& request) const {
@@ -118,32 +120,35 @@ std::optional<HttpReply> ApiServer::screen(const HttpRequest& request) const {
   const auto error = refusal(request);
   if (!error) return std::nullopt;
   HttpReply reply = reply_of(request, *error);
-  if (error->status == 405)
-    reply.headers.emplace_back("Allow", joined(router_.find(request.method, request.path).methods));
+  if (error->status == 405) reply.headers.emplace_back("Allow", joined(methods_of(request.path)));
   return reply;
 }
 
+// What may be asked of a path; empty: there is nothing.
+std::vector<std::string> ApiServer::methods_of(std::string_view path) const {
+  if (is_own(path)) return {"GET", "HEAD"};
+  std::vector<std::string> methods = router_.find("", path).methods;
+  if (std::ranges::find(methods, "GET") != methods.end()) methods.emplace_back("HEAD");
+  return methods;
+}
+
 std::optional<ApiError> ApiServer::refusal(const HttpRequest& request) const {
-  if (is_open(request)) return std::nullopt;
-  if (!may_ask(request)) {
+  if (!is_open(request) && !may_ask(request)) {
     const bool given = !bearer(request).empty() || !request.header("x-api-key").empty();
     return ApiError(401,
                     given ? "the API key is not one of this server's"
                           : "expected an API key: Authorization: Bearer KEY, or x-api-key: KEY",
                     {}, "invalid_api_key");
   }
-  if (request.path == "/version") return std::nullopt;
-  const std::string_view method =
-      request.method == "HEAD" ? "GET" : std::string_view(request.method);
-  const Router::Match match = router_.find(method, request.path);
-  if (match.methods.empty())
+  const std::vector<std::string> methods = methods_of(request.path);
+  if (methods.empty())
     return ApiError(404, fmt::format("there is nothing at {} {}", request.method, request.path), {},
                     "not_found");
-  if (!match.handler)
+  if (std::ranges::find(methods, request.method) == methods.end())
     return ApiError(
-        405,
-        fmt::format("{} takes {}, found {}", request.path, joined(match.methods), request.method),
+        405, fmt::format("{} takes {}, found {}", request.path, joined(methods), request.method),
         {}, "method_not_allowed");
+  if (is_own(request.path)) return std::nullopt;
   if (!service_ || stopping_) {
     ApiError error(503, stopping_ ? "the server is stopping" : "the model is being loaded", {},
                    stopping_ ? "server_stopping" : "model_loading");
@@ -199,9 +204,8 @@ void ApiServer::handle(HttpExchange& exchange) {
   if (request.path == "/ping") return exchange.send(200, "text/plain", "pong\n");
   if (request.path == "/version")
     return send_json(exchange, 200, Json(Json::Object{{"version", Json(options_.version)}}));
-  if (const WebFile* file = page_file(request)) return send_file(exchange, *file);
-  const std::string_view method =
-      request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  if (const WebFile* file = find_web_file(request.path)) return send_file(exchange, *file);
+  const std::string_view method = reads(request) ? "GET" : std::string_view(request.method);
   const Router::Match match = router_.find(method, request.path);
   Service* service = service_;
   if (!match.handler || !service)

@@ -43,6 +43,7 @@ class ApiServer {
 
   std::optional<HttpReply> screen(const HttpRequest& request) const;
   std::optional<ApiError> refusal(const HttpRequest& request) const;
+  std::vector<std::string> methods_of(std::string_view path) const;
   bool may_ask(const HttpRequest& request) const;
   HttpHeaders common_headers(const HttpRequest& request) const;
   HttpReply preflight(const HttpRequest& request) const;

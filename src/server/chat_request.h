@@ -31,6 +31,7 @@ struct ChatRequest {
   bool prompt_logprobs = false;  // of the prompt's tokens, in the first choice's `finished`
 
   Constraint constraint;
+  std::string constraint_field;  // that asked for it, as the request names it
   bool parallel_tool_calls = true;
 
   int64_t priority = 0;                   // smaller is served first

@@ -187,7 +187,7 @@ ApiStatus read_constraint(const RequestFields& fields, ChatRequest& request) {
     if (!taken.empty())
       return refuse(holder.path(key), "the text is constrained by {} already; give one of them",
                     taken);
-    taken = holder.path(key);
+    taken = request.constraint_field = holder.path(key);
     request.constraint = std::move(*constraint);
     return {};
   };

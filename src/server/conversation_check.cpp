@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "server/request_fields.h"
+#include "server/tool_checks.h"
 
 namespace cachalot {
 namespace {
@@ -72,6 +72,14 @@ ApiResult<size_t> check_calls(const Json::Array& messages, size_t at) {
   return answered;
 }
 
+ApiStatus check_function(const RequestFields& function) {
+  CACHALOT_TRY([[maybe_unused]] const auto description, function.string("description"));
+  CACHALOT_TRY([[maybe_unused]] const auto strict, function.boolean("strict"));
+  CACHALOT_TRY(const Json* parameters, function.object("parameters"));
+  if (!parameters) return {};
+  return check_tool_parameters(RequestFields(*parameters, function.path("parameters")));
+}
+
 ApiStatus check_last(const Json::Array& messages) {
   const std::string& last = role_of(messages.back());
   const std::string where = fmt::format("messages[{}]", messages.size() - 1);
@@ -91,6 +99,8 @@ ApiStatus check_messages(const Json& messages) {
     const std::string where = fmt::format("messages[{}]", i);
     if (!items[i].object()) return refuse(where, "expected an object, found {}", found(items[i]));
     CACHALOT_OK(check_blocks(items[i], where));
+    CACHALOT_TRY([[maybe_unused]] const auto prefix_given,
+                 RequestFields(items[i], where).boolean("prefix"));
     const std::string& role = role_of(items[i]);
     if (role == "tool")
       return refuse(where,
@@ -124,13 +134,17 @@ ApiStatus check_tools(const Json& tools) {
     const Json* type = tool.find("type");
     if (type && (!type->string() || *type->string() != "function"))
       return refuse(where + ".type", "expected function, found {}", found(*type));
-    const Json* function = tool.find("function");
-    const Json* name = function ? function->find("name") : nullptr;
+    const Json* given = tool.find("function");
+    if (given && !given->is_null() && !given->object())
+      return refuse(where + ".function", "expected an object, found {}", found(*given));
+    const Json* name = given ? given->find("name") : nullptr;
     if (!name || !name->string() || name->string()->empty())
       return refuse(where + ".function.name", "expected a string, found {}",
                     name ? found(*name) : "nothing");
     if (name->string()->find_first_of("\"\n") != std::string::npos)
       return refuse(where + ".function.name", "expected a name without quotes and line breaks");
+    CACHALOT_OK(check_function(RequestFields(*given, where + ".function")));
+    CACHALOT_TRY([[maybe_unused]] const auto strict, RequestFields(tool, where).boolean("strict"));
     const Json* space = tool.find("namespace");
     const std::string qualified = (space ? space->dump() : "") + *name->string();
     if (!names.insert(qualified).second)
@@ -148,8 +162,10 @@ void normalize_messages(Json& messages) {
     return role_of(message) == "system" && is_empty_text(message.find("content")) &&
            !message.find("tools") && !message.find("response_format");
   });
-  if (!items.empty() && role_of(items.back()) == "assistant" && !calls_of(items.back()))
-    items.back().set("prefix", Json(true));
+  if (items.empty() || role_of(items.back()) != "assistant" || calls_of(items.back())) return;
+  const Json* prefix = items.back().find("prefix");
+  // Anything else is refused later.
+  if (!prefix || prefix->is_null() || prefix->boolean()) items.back().set("prefix", Json(true));
 }
 
 }  // namespace cachalot

@@ -44,6 +44,14 @@ std::string http_date() {
   return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts));
 }
 
+// A proxy's form of a target, "http://host/path", without the host.
+std::string_view without_authority(std::string_view target) {
+  const size_t scheme = target.find("://");
+  if (scheme == target.npos || target.find_first_of("/?") < scheme) return target;
+  const size_t path = target.find_first_of("/?", scheme + 3);
+  return path == target.npos || target[path] == '?' ? "/" : target.substr(path);
+}
+
 // What is wrong with a request that could not be read; status 0: nobody waits for an answer.
 std::pair<int, std::string> reading_failure(const boost::system::error_code& error,
                                             const HttpServerOptions& options, bool finishing) {
@@ -205,7 +213,7 @@ void HttpConnection::take_header() {
   const auto& message = parser_->get();
   request_ = HttpRequest();
   request_.method = view(message.method_string());
-  const std::string_view target = view(message.target());
+  const std::string_view target = without_authority(view(message.target()));
   const size_t question = target.find('?');
   request_.path = target.substr(0, question);
   if (question != target.npos) request_.query = target.substr(question + 1);
@@ -225,6 +233,10 @@ void HttpConnection::on_header(const ErrorCode& error) {
   if (phase_ != Phase::header) return;
   if (error) return refuse(error);
   take_header();
+  if (version_ >= 11 && parser_->get().count(http::field::host) != 1) {
+    keep_alive_ = keep_alive_ && parser_->is_done();
+    return reply(options_.error_reply(request_, 400, "expected one Host header in the request"));
+  }
   const std::string_view coding = request_.header("content-encoding");
   if (!coding.empty() && coding != "identity") {
     keep_alive_ = keep_alive_ && parser_->is_done();
@@ -329,8 +341,9 @@ void HttpConnection::run_handler() {
   }
   exchange.on_gone({});
   if (!exchange.begun()) {
-    const HttpReply failure =
-        options_.error_reply(request_, 500, "the request could not be handled");
+    // 499, as proxies log it: nobody waits for an answer any more.
+    const HttpReply failure = options_.error_reply(request_, exchange.gone() ? 499 : 500,
+                                                   "the request could not be handled");
     exchange.send(failure.status, failure.content_type, failure.body, {});
   }
   response_ends(exchange.ended());

@@ -40,6 +40,7 @@ ApiResult<Tool> parse_tool(const Json& json, const std::string& where) {
   CACHALOT_OK(check_tool_name(name.value_or(""), fields.path("name")));
   CACHALOT_TRY(const Json* schema, fields.object("input_schema"));
   if (!schema) return refuse(fields.path("input_schema"), "missing; expected a JSON schema");
+  CACHALOT_OK(check_tool_parameters(RequestFields(*schema, fields.path("input_schema"))));
   CACHALOT_TRY(const auto description, fields.string("description"));
   CACHALOT_TRY(const auto strict, fields.boolean("strict"));
   Json function(Json::Object{{"name", Json(*name)}});
@@ -121,7 +122,7 @@ ApiStatus parse_thinking(const RequestFields& fields, const Json* output_config,
 
 // output_config.format, or output_format as it was called before.
 ApiStatus parse_output_format(const RequestFields& fields, const Json* output_config,
-                              Constraint& constraint) {
+                              ChatRequest& chat) {
   std::string where = "output_format";
   CACHALOT_TRY(const Json* json, fields.object("output_format"));
   if (output_config) {
@@ -141,8 +142,9 @@ ApiStatus parse_output_format(const RequestFields& fields, const Json* output_co
                   type ? found(Json(*type)) : "nothing");
   CACHALOT_TRY(const Json* schema, format.object("schema"));
   if (!schema) return refuse(format.path("schema"), "missing; expected a JSON schema");
-  constraint.kind = Constraint::kJsonSchema;
-  constraint.schema = *schema;
+  chat.constraint.kind = Constraint::kJsonSchema;
+  chat.constraint.schema = *schema;
+  chat.constraint_field = format.path("schema");
   return {};
 }
 
@@ -209,7 +211,7 @@ ApiResult<MessagesRequest> parse_messages_request(const Json& body, ChatRequest 
   chat.conversation.input = std::move(turns);
   CACHALOT_TRY(const Json* output_config, fields.object("output_config"));
   CACHALOT_OK(parse_thinking(fields, output_config, chat.conversation.options));
-  CACHALOT_OK(parse_output_format(fields, output_config, chat.constraint));
+  CACHALOT_OK(parse_output_format(fields, output_config, chat));
   CACHALOT_OK(parse_sampling(fields, use, chat));
   CACHALOT_TRY(const auto stream, fields.boolean("stream"));
   request.stream = stream.value_or(false);

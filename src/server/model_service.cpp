@@ -61,7 +61,10 @@ ApiResult<std::shared_ptr<const CompiledGrammar>> ModelService::grammar_for(
     tools.tools = allowed_tools(*chat, tools.choice);
   auto grammar = grammars_.compile(request.constraint, tools);
   if (grammar) return std::move(*grammar);
-  return fail(ApiError(grammar.error()));
+  const std::string& message = grammar.error().message;
+  if (message.starts_with("tool_choice: ")) return fail(ApiError(grammar.error()));
+  const bool of_tools = message.starts_with("tool '") || request.constraint_field.empty();
+  return refuse(of_tools ? "tools" : request.constraint_field, "{}", message);
 }
 
 GenerationRequest ModelService::generation_request(const ChatRequest& request,

@@ -58,7 +58,8 @@ ApiStatus parse_reasoning(const RequestFields& fields, ChatOptions& options, Jso
 }
 
 // text.format: {"type": "text" | "json_object" | "json_schema", "schema"}
-ApiStatus parse_text(const RequestFields& fields, Constraint& constraint, Json& echo) {
+ApiStatus parse_text(const RequestFields& fields, ChatRequest& chat, Json& echo) {
+  Constraint& constraint = chat.constraint;
   echo.set("text", Json(Json::Object{{"format", Json(Json::Object{{"type", Json("text")}})}}));
   CACHALOT_TRY(const Json* json, fields.object("text"));
   if (!json) return {};
@@ -75,6 +76,7 @@ ApiStatus parse_text(const RequestFields& fields, Constraint& constraint, Json& 
     if (!schema) return refuse("text.format.schema", "missing; expected a JSON schema");
     constraint.kind = Constraint::kJsonSchema;
     constraint.schema = *schema;
+    chat.constraint_field = format.path("schema");
   }
   echo.set("text", *json);
   return {};
@@ -172,7 +174,7 @@ ApiResult<ResponsesRequest> parse_responses_request(const Json& body, ChatReques
   CACHALOT_OK(parse_tools_into(fields, turns, request));
   chat.conversation.input = std::move(turns);
   CACHALOT_OK(parse_reasoning(fields, chat.conversation.options, request.echo));
-  CACHALOT_OK(parse_text(fields, chat.constraint, request.echo));
+  CACHALOT_OK(parse_text(fields, chat, request.echo));
   CACHALOT_OK(parse_include(fields, request));
   CACHALOT_OK(parse_sampling(fields, chat, request.echo));
   CACHALOT_OK(parse_repeated(fields, request.echo));

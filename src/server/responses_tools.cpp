@@ -29,6 +29,8 @@ Json function_of(const std::string& name, const std::string& description, Json p
 ApiResult<Json> parse_function(const RequestFields& tool, const std::string& name) {
   CACHALOT_TRY(const auto description, tool.string("description"));
   CACHALOT_TRY(const Json* parameters, tool.object("parameters"));
+  if (parameters)
+    CACHALOT_OK(check_tool_parameters(RequestFields(*parameters, tool.path("parameters"))));
   CACHALOT_TRY(const auto strict, tool.boolean("strict"));
   const Json none(Json::Object{{"type", Json("object")}, {"properties", Json(Json::Object{})}});
   Json function = function_of(name, description.value_or(""), parameters ? *parameters : none);

@@ -1,5 +1,7 @@
 #include "server/tool_checks.h"
 
+#include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -50,6 +52,22 @@ ApiStatus check_tool_name(std::string_view name, std::string_view where) {
   if (name.empty()) return refuse(where, "expected a non-empty string");
   if (name.find_first_of("\"\n") != name.npos)
     return refuse(where, "expected a name without quotes and line breaks");
+  return {};
+}
+
+ApiStatus check_tool_parameters(const RequestFields& schema) {
+  constexpr size_t kMany = std::numeric_limits<size_t>::max();
+  CACHALOT_TRY(const auto types, schema.strings("type", kMany, true));
+  if (types && std::ranges::find(*types, "object") == types->end())
+    return refuse(schema.path("type"), "parameters are members of an object: expected object, {}",
+                  types->empty() ? "found nothing" : "found " + found(Json(types->front())));
+  CACHALOT_TRY(const Json* properties, schema.object("properties"));
+  for (const Json::Member& member : properties ? *properties->object() : Json::Object{}) {
+    if (!member.value.object() && !member.value.boolean())
+      return refuse(fmt::format("{}.{}", schema.path("properties"), member.key),
+                    "expected a JSON schema, found {}", found(member.value));
+  }
+  CACHALOT_TRY([[maybe_unused]] const auto required, schema.strings("required", kMany));
   return {};
 }
 

@@ -6,12 +6,15 @@
 #include <vector>
 
 #include "chat/messages.h"
-#include "server/api_error.h"
+#include "server/request_fields.h"
 
 namespace cachalot {
 
 // The name of a tool or call: some text that can stand between quotes.
 ApiStatus check_tool_name(std::string_view name, std::string_view where);
+
+// The JSON schema of a tool's parameters: of an object, with keywords of the right types.
+ApiStatus check_tool_parameters(const RequestFields& schema);
 
 // Every call of an assistant message has an id of its own and exactly one result before the next
 // assistant message or the end, and every result belongs to such a call. Errors name `field`, where
