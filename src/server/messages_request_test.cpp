@@ -267,6 +267,7 @@ std::vector<Malformed> malformed() {
       {tool(R"("name": "a\"b", "input_schema": {})"), "tools[0].name"},
       {tool(R"("name": "f")"), "tools[0].input_schema"},
       {tool(R"("name": "f", "input_schema": [])"), "tools[0].input_schema"},
+      {tool(R"("name": "f", "input_schema": {"type": "array"})"), "tools[0].input_schema.type"},
       {tool(R"("name": "f", "input_schema": {}, "description": 1)"), "tools[0].description"},
       {tool(R"("type": "web_search_20250305", "name": "web_search")"), "tools[0].type"},
       {with(R"("tools": [{"name": "f", "input_schema": {}}, {"name": "f", "input_schema": {}}])"),

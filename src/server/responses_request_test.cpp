@@ -234,6 +234,8 @@ std::vector<Malformed> malformed() {
       {tools(R"({"type": "code_interpreter"})"), "tools[0].type"},
       {tools(R"({"type": "function"})"), "tools[0].name"},
       {tools(R"({"type": "function", "name": "f", "parameters": "x"})"), "tools[0].parameters"},
+      {tools(R"({"type": "function", "name": "f", "parameters": {"type": 5}})"),
+       "tools[0].parameters.type"},
       {tools(R"({"type": "function", "name": "f"}, {"type": "custom", "name": "f"})"), "tools[1]"},
       {tools(R"({"type": "custom", "name": "f", "format": {"type": "xml"}})"),
        "tools[0].format.type"},
