@@ -343,6 +343,13 @@ TEST_F(ServeErrorsTest, RefusesPathsAndMethods) {
   expect_alive();
 }
 
+TEST_F(ServeErrorsTest, ContinuesReasoningThatHasNoContentYet) {
+  const HttpResponse response =
+      server_.post(kChat, messages(R"([{"role": "user", "content": "Hello!"},
+                          {"role": "assistant", "reasoning_content": "The user"}])"));
+  EXPECT_EQ(response.status, 200) << response.body << server_.log();
+}
+
 TEST_F(ServeErrorsTest, TakesAProxysTargetsAndWantsAHost) {
   EXPECT_EQ(server_.get("http://example.org:80/health").status, 200);
   EXPECT_EQ(server_.get("http://example.org").status, 200);

@@ -114,11 +114,11 @@ ApiStatus check_messages(const Json& messages) {
     const Json* calls = items[i].find("tool_calls");
     if (calls && calls->array())
       return refuse(where + ".tool_calls", "expected at least one call; leave it out for none");
-    const Json* reasoning = items[i].find("reasoning_content");
+    const Json *reasoning = items[i].find("reasoning_content"), *content = items[i].find("content");
     const bool prefix = i + 1 == items.size();
-    if (!items[i].find("content") && !(prefix && reasoning))
+    if (!content && !(prefix && reasoning))
       return refuse(where + ".content", "an assistant message needs content or tool_calls");
-    if (is_empty_text(items[i].find("content")) && items[i].find("content")->is_null() && !prefix)
+    if (content && content->is_null() && !prefix)
       return refuse(where + ".content", "an assistant message needs content or tool_calls");
   }
   return check_last(items);
