@@ -14,6 +14,7 @@
 #include "bench_command.h"
 #include "config_arguments.h"
 #include "fit_command.h"
+#include "inspect_command.h"
 #include "perplexity_command.h"
 #include "preprocess_command.h"
 #include "render_command.h"
@@ -67,6 +68,7 @@ void add_commands(CLI::App& app) {
   add_synth_command(app);
   add_bench_command(app);
   add_fit_command(app);
+  add_inspect_command(app);
   add_trace_command(app);
   app.add_subcommand("version", "Show version, instruction set and build")->callback(print_version);
 }

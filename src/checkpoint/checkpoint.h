@@ -59,6 +59,11 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& folder,
                                  CheckpointOptions options = {});
 
+  // The tensors a checkpoint of this configuration holds, in table order and as it would store
+  // them, at planned addresses (tensor/planned_memory.h): for planning a model without files.
+  static Checkpoint planned(const ModelConfig& config);
+  bool is_planned() const { return planned_; }
+
   const std::filesystem::path& folder() const { return folder_; }
   const ModelConfig& config() const { return config_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in table order
@@ -83,6 +88,7 @@ class Checkpoint {
   std::vector<TensorEntry> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys point into tensors_
   int64_t total_bytes_ = 0;
+  bool planned_ = false;
   std::vector<std::string> warnings_;
 };
 

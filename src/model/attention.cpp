@@ -6,9 +6,88 @@
 #include "model/indexer.h"
 #include "model/prefill_shortcut.h"
 #include "model/queues.h"
+#include "ops/part.h"
 
 namespace cachalot {
 namespace {
+
+constexpr Part kQueryLatent{
+    .slug = "query-latent",
+    .title = "Query down projection",
+    .sentence =
+        "Compresses the input to a normed latent that all queries, the indexer's too, are "
+        "made from.",
+    .formula = R"(c_q = \mathrm{norm}(W_{qa}\, x))",
+    .dimensions = "q_lora_rank, dim, norm_eps"};
+
+constexpr Part kQueries{.slug = "queries",
+                        .title = "Query up projection",
+                        .sentence = "Makes every head's query from the query latent.",
+                        .formula = R"(q = W_{qb}\, c_q)",
+                        .dimensions = "q_lora_rank, n_heads * head_dim, n_heads, head_dim"};
+
+constexpr Part kKeyValue{
+    .slug = "key-value",
+    .title = "Key-value projection",
+    .sentence = "Makes the one vector per token that is key and value for all heads.",
+    .formula = R"(u = \mathrm{norm}(W_{kv}\, x))",
+    .dimensions = "head_dim, dim, norm_eps"};
+
+constexpr Part kRotation{
+    .slug = "rotation",
+    .title = "Rotation",
+    .sentence =
+        "Rotates queries and keys by their position and rounds the step's window rows to "
+        "FP8.",
+    .formula = R"(q \leftarrow R_p\, q, \quad w_p = \mathrm{fp8}(R_p\, u))",
+    .dimensions =
+        "n_heads, head_dim, head_dim + head_dim / 32, rope_head_dim / 2, rope_theta, "
+        "compress_rope_theta"};
+
+constexpr Part kSparseAttention{
+    .slug = "sparse-attention",
+    .title = "Sparse attention",
+    .sentence =
+        "Attends to the window and, where the layer has compressed entries, to the chosen "
+        "ones, with a sink per head in the denominator; the output is rotated back.",
+    .formula = R"(o_h = R_p^{-1} \frac{\sum_j e^{\langle q_h, k_j \rangle/\sqrt d}\, k_j})"
+               R"({\sum_j e^{\langle q_h, k_j \rangle/\sqrt d} + e^{\mathrm{sink}_h}})",
+    .dimensions =
+        "n_heads, head_dim, index_topk, window_size, head_dim + head_dim / 32, "
+        "head_dim / 2 + head_dim / 16, rope_head_dim / 2"};
+
+constexpr Part kWindow{.slug = "window",
+                       .title = "Window",
+                       .sentence = "Writes the step's rows into the ring of the last positions.",
+                       .formula = R"(\mathrm{ring}[p \bmod n] = w_p)",
+                       .dimensions = "head_dim + head_dim / 32, window_size"};
+
+constexpr Part kOutput{
+    .slug = "output",
+    .title = "Grouped output",
+    .sentence =
+        "Projects the heads back to the stream's width in two steps, the first by groups "
+        "of heads.",
+    .formula = R"(y = W_{ob}\, [W_{oa}^{(1)} o^{(1)};\, \dots;\, W_{oa}^{(G)} o^{(G)}])",
+    .dimensions =
+        "o_groups, o_lora_rank, o_groups * o_lora_rank, n_heads * head_dim / o_groups, "
+        "dim"};
+
+constexpr Part kOutputGroups{
+    .slug = "groups",
+    .title = "Group projections",
+    .sentence =
+        "Projects each group of heads to its own low rank, weights expanded exactly and "
+        "input not quantized.",
+    .formula = R"(l^{(g)} = W_{oa}^{(g)}\, o^{(g)})",
+    .dimensions = "o_groups, o_lora_rank, n_heads * head_dim / o_groups, o_groups * o_lora_rank"};
+
+constexpr Part kOutputProjection{
+    .slug = "projection",
+    .title = "Output projection",
+    .sentence = "Brings the groups' low-rank outputs together to the stream's width.",
+    .formula = R"(y = W_{ob}\, [l^{(1)};\, \dots;\, l^{(G)}])",
+    .dimensions = "o_groups * o_lora_rank, dim"};
 
 // Layers below the cut of the prefill shortcut see every token.
 View<const int32_t> window_starts(const Context& context, int64_t layer) {
@@ -45,12 +124,12 @@ View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, Vi
       queue.arena().template allocate<uint8_t>({n, window_row_bytes(config.head_dim)});
   ArenaScope scope(queue.arena());
   const View<bf16> kv = queue.arena().template allocate<bf16>({n, config.head_dim});
-  linear(queue, LinearArgs{.x = x,
-                           .weight = weights.wkv,
-                           .norm = weights.kv_norm,
-                           .norm_eps = config.norm_eps,
-                           .y = kv});
-  prepare_query(queue,
+  linear(Within(queue, kKeyValue).queue(), LinearArgs{.x = x,
+                                                      .weight = weights.wkv,
+                                                      .norm = weights.kv_norm,
+                                                      .norm_eps = config.norm_eps,
+                                                      .y = kv});
+  prepare_query(Within(queue, kRotation).queue(),
                 PrepareQueryArgs{.rows = context.inputs.rows,
                                  .frequencies = context.constants.frequencies(config.ratio(layer)),
                                  .q = q,
@@ -72,13 +151,14 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
   ArenaScope scope(arena);
 
   const View<bf16> query_latent = arena.allocate<bf16>({n, config.q_lora_rank});
-  linear(queue, LinearArgs{.x = x,
-                           .weight = weights.wq_a,
-                           .norm = weights.q_norm,
-                           .norm_eps = config.norm_eps,
-                           .y = query_latent});
+  linear(Within(queue, kQueryLatent).queue(), LinearArgs{.x = x,
+                                                         .weight = weights.wq_a,
+                                                         .norm = weights.q_norm,
+                                                         .norm_eps = config.norm_eps,
+                                                         .y = query_latent});
   View<bf16> q = arena.allocate<bf16>({n, heads * head_dim});
-  linear(queue, LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
+  linear(Within(queue, kQueries).queue(),
+         LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
   q.shape = {n, heads, head_dim};
   const View<uint8_t> window_rows = window_rows_of(queue, context, layer, x, q);
 
@@ -89,31 +169,36 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
     latents = context.paged(View<const uint8_t>(own));
   }
   View<bf16> o = arena.allocate<bf16>({n, heads, head_dim});
-  sparse_attention(queue, SparseAttentionArgs{.rows = rows,
-                                              .q = q,
-                                              .window_rows = window_rows,
-                                              .ring = context.caches.window(layer),
-                                              .window = config.window_size,
-                                              .block = context.shape.draft_block,
-                                              .window_starts = window_starts(context, layer),
-                                              .chosen = ratio > 0 ? picks.chosen : View<int32_t>(),
-                                              .latents = latents,
-                                              .sink = weights.sink,
-                                              .frequencies = frequencies,
-                                              .scale = static_cast<float>(
-                                                  std::pow(static_cast<double>(head_dim), -0.5)),
-                                              .o = o});
+  sparse_attention(Within(queue, kSparseAttention).queue(),
+                   SparseAttentionArgs{
+                       .rows = rows,
+                       .q = q,
+                       .window_rows = window_rows,
+                       .ring = context.caches.window(layer),
+                       .window = config.window_size,
+                       .block = context.shape.draft_block,
+                       .window_starts = window_starts(context, layer),
+                       .chosen = ratio > 0 ? picks.chosen : View<int32_t>(),
+                       .latents = latents,
+                       .sink = weights.sink,
+                       .frequencies = frequencies,
+                       .scale = static_cast<float>(std::pow(static_cast<double>(head_dim), -0.5)),
+                       .o = o});
   if (context.shape.draft_block == 0) {
     write_window(
-        queue, WriteWindowArgs{
-                   .rows = rows, .window_rows = window_rows, .ring = context.caches.window(layer)});
+        Within(queue, kWindow).queue(),
+        WriteWindowArgs{
+            .rows = rows, .window_rows = window_rows, .ring = context.caches.window(layer)});
   }
 
+  const Within part(queue, kOutput);
   o.shape = {n, config.o_groups, heads * head_dim / config.o_groups};
   View<bf16> low = arena.allocate<bf16>({n, config.o_groups, config.o_lora_rank});
-  grouped_linear(queue, GroupedLinearArgs{.x = o, .weight = weights.wo_a, .y = low});
+  grouped_linear(Within(queue, kOutputGroups).queue(),
+                 GroupedLinearArgs{.x = o, .weight = weights.wo_a, .y = low});
   low.shape = {n, config.o_groups * config.o_lora_rank};
-  linear(queue, LinearArgs{.x = low, .weight = weights.wo_b, .y = output});
+  linear(Within(queue, kOutputProjection).queue(),
+         LinearArgs{.x = low, .weight = weights.wo_b, .y = output});
 }
 
 #define CACHALOT_INSTANTIATE(Q) \

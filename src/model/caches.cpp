@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/memory_placement.h"
+#include "tensor/planned_memory.h"
 
 namespace cachalot {
 namespace {
@@ -27,8 +28,9 @@ void Caches::Free::operator()(void* memory) const { std::free(memory); }
 // calloc takes large blocks straight from the kernel: zero pages that become real when written.
 template <class T>
 View<T> Caches::reserve(Shape shape) {
+  const auto at = static_cast<size_t>(bytes_);
   bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
-  if (planned_) return {nullptr, shape};
+  if (planned_) return {planned_address<T>(PlannedMemory::caches, at), shape};
   const auto count = static_cast<size_t>(shape.elements());
   void* memory = std::calloc(count > 0 ? count : 1, sizeof(T));
   if (memory == nullptr) throw std::bad_alloc();

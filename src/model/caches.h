@@ -34,9 +34,13 @@ class Caches {
   // Memory is reserved, not touched: it becomes resident as positions are written.
   Caches(const ModelConfig& config, const CacheOptions& options)
       : Caches(config, options, /*planned=*/false) {}
-  // What they would take, nothing reserved.
+  // Nothing reserved: views have planned addresses (tensor/planned_memory.h).
+  static Caches planned(const ModelConfig& config, const CacheOptions& options) {
+    return Caches(config, options, /*planned=*/true);
+  }
+  // What they would take.
   static int64_t bytes_of(const ModelConfig& config, const CacheOptions& options) {
-    return Caches(config, options, /*planned=*/true).bytes();
+    return planned(config, options).bytes();
   }
 
   const CacheOptions& options() const { return options_; }

@@ -8,9 +8,81 @@
 #include "model/layer.h"
 #include "model/prefill_shortcut.h"
 #include "model/queues.h"
+#include "ops/part.h"
 
 namespace cachalot {
 namespace {
+
+constexpr Part kBackbone{
+    .slug = "backbone",
+    .title = "Backbone",
+    .sentence = "The text model: from token ids to the logits of the next token.",
+    .dimensions = "n_layers, dim, hc_mult, vocab_size",
+    .account = "backbone",
+    .top = true};
+
+// A layer by its place in the hand-offs between layers.
+constexpr Part kWindowLayer{.slug = "window",
+                            .title = "Window layer",
+                            .sentence = "A layer that attends to the last positions alone.",
+                            .dimensions = "dim, hc_mult, window_size",
+                            .unit = "layer"};
+
+constexpr Part kSourceLayer{
+    .slug = "source",
+    .title = "Source layer",
+    .sentence =
+        "A layer that compresses the sequence and chooses entries of it, for itself and for "
+        "the layers that follow.",
+    .dimensions = "dim, hc_mult, kv_source_layers, index_source_layers",
+    .unit = "layer",
+    .place = PartPlace::leads};
+
+constexpr Part kIndexLayer{
+    .slug = "index-source",
+    .title = "Index source layer",
+    .sentence =
+        "A layer that chooses anew among the entries an earlier layer compressed, for "
+        "itself and for the layers that follow.",
+    .dimensions = "dim, hc_mult, index_source_layers",
+    .unit = "layer",
+    .place = PartPlace::leads};
+
+constexpr Part kReusingLayer{
+    .slug = "reusing",
+    .title = "Reusing layer",
+    .sentence = "A layer that attends to the entries an earlier layer compressed and chose.",
+    .dimensions = "dim, hc_mult",
+    .unit = "layer",
+    .place = PartPlace::follows};
+
+const Part& part_of(const ModelConfig& config, int64_t layer) {
+  if (config.ratio(layer) == 0) return kWindowLayer;
+  if (config.is_kv_source(layer)) return kSourceLayer;
+  return config.is_index_source(layer) ? kIndexLayer : kReusingLayer;
+}
+
+constexpr Part kReadOut{
+    .slug = "read-out",
+    .title = "Read-out",
+    .sentence = "The end of the stack, for the rows whose next token is wanted.",
+    .formula =
+        R"(\mathrm{logits} = W_{\mathrm{head}}\, \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big))",
+    .dimensions = "dim, vocab_size, hc_mult"};
+
+constexpr Part kFinalNorm{
+    .slug = "norm",
+    .title = "Last collapse and norm",
+    .sentence = "Sums the copies of the stream with the last layer's mix and norms the result.",
+    .formula = R"(x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big))",
+    .dimensions = "dim, hc_mult, norm_eps"};
+
+constexpr Part kHead{
+    .slug = "head",
+    .title = "Head",
+    .sentence = "Multiplies with a row per word of the vocabulary: the logits, in FP32.",
+    .formula = R"(\mathrm{logits} = W_{\mathrm{head}}\, x)",
+    .dimensions = "dim, vocab_size"};
 
 template <class Q>
 Picks allocate_picks(Q& queue, const Context& context) {
@@ -29,25 +101,18 @@ Picks allocate_picks(Q& queue, const Context& context) {
 template <class Q>
 void read_out(Q& queue, const Context& context, const Stream& stream, View<float> logits) {
   const ModelConfig& config = context.config;
+  const Within part(queue, kReadOut);
   ArenaScope scope(queue.arena());
   const View<bf16> x = queue.arena().template allocate<bf16>({context.tokens(), config.dim});
-  hyper_collapse(queue, HyperCollapseArgs{.stream = stream.copies,
-                                          .pre_in = stream.mix,
-                                          .norm = context.weights.norm,
-                                          .norm_eps = config.norm_eps,
-                                          .x = x});
-  head(queue, HeadArgs{.x = x,
-                       .rows = context.inputs.output_rows,
-                       .weight = context.weights.head,
-                       .logits = logits});
-}
-
-int64_t target_index(const ModelConfig& config, int64_t layer) {
-  const auto& targets = config.dspark_target_layer_ids;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    if (targets[i] == layer) return static_cast<int64_t>(i);
-  }
-  return -1;
+  hyper_collapse(Within(queue, kFinalNorm).queue(), HyperCollapseArgs{.stream = stream.copies,
+                                                                      .pre_in = stream.mix,
+                                                                      .norm = context.weights.norm,
+                                                                      .norm_eps = config.norm_eps,
+                                                                      .x = x});
+  head(Within(queue, kHead).queue(), HeadArgs{.x = x,
+                                              .rows = context.inputs.output_rows,
+                                              .weight = context.weights.head,
+                                              .logits = logits});
 }
 
 }  // namespace
@@ -63,6 +128,7 @@ StepOutputs forward(Q& queue, const Context& context) {
     outputs.taps = arena.allocate<bf16>({context.tokens(), targets, config.dim});
   }
   ArenaScope scope(arena);
+  const Within backbone(queue, kBackbone);
 
   const StepPart part = context.shape.part;
   const int64_t cut = part == StepPart::whole ? -1 : shortcut_cut(config);
@@ -76,6 +142,7 @@ StepOutputs forward(Q& queue, const Context& context) {
 
   for (int64_t layer = part == StepPart::upper ? cut : 0; layer < config.n_layers; ++layer) {
     queue.label("layer " + std::to_string(layer));
+    const Within layer_part(queue, part_of(config, layer), layer);
     if (recalls && config.engram_index(layer) >= 0) {
       observe(context.observer, "engram_in", layer, stream.copies);
       recall(queue, context, layer, table_rows, stream.copies);
@@ -86,11 +153,7 @@ StepOutputs forward(Q& queue, const Context& context) {
       finish_lower(queue, context, stream);
       return outputs;
     }
-    const int64_t target = context.shape.draft_taps ? target_index(config, layer) : -1;
-    if (target >= 0) {
-      draft_tap(queue,
-                DraftTapArgs{.stream = stream.copies, .target = target, .taps = outputs.taps});
-    }
+    if (context.shape.draft_taps) tap(queue, context, layer, stream, outputs.taps);
     block(queue, context, layer, picks, stream);
     observe_outputs(context, layer, stream);
   }
@@ -106,9 +169,6 @@ StepOutputs forward(Q& queue, const Context& context) {
   return outputs;
 }
 
-namespace {
-
-// Inputs of a step of that size, without data.
 StepInputs planned_inputs(const StepShape& shape, const Caches& caches) {
   return {.rows = {.positions = {nullptr, {shape.tokens}},
                    .slots = {nullptr, {shape.tokens}},
@@ -122,8 +182,6 @@ StepInputs planned_inputs(const StepShape& shape, const Caches& caches) {
                                ? View<const int32_t>(nullptr, {shape.tokens})
                                : View<const int32_t>()};
 }
-
-}  // namespace
 
 size_t plan_workspace(const ModelConfig& config, const ModelWeights& weights,
                       const ModelConstants& constants, const Caches& caches, int64_t tokens,

@@ -11,6 +11,9 @@ namespace cachalot {
 template <class Q>
 StepOutputs forward(Q& queue, const Context& context);
 
+// Inputs of a step of that size, without data.
+StepInputs planned_inputs(const StepShape& shape, const Caches& caches);
+
 // Arena bytes a step of this shape needs: a planning run on the meta queue.
 size_t plan_workspace(const ModelConfig& config, const ModelWeights& weights,
                       const ModelConstants& constants, const Caches& caches, int64_t tokens,

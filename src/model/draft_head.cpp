@@ -4,28 +4,151 @@
 #include "model/embedding.h"
 #include "model/layer.h"
 #include "model/queues.h"
+#include "ops/part.h"
 
 namespace cachalot {
+namespace {
+
+constexpr Part kDrafts{
+    .slug = "drafts",
+    .title = "DSpark draft head",
+    .sentence =
+        "Small layers that see what the upper backbone layers saw and propose a block of "
+        "tokens at once, which the backbone then verifies in one step.",
+    .dimensions = "n_mtp_layers, dspark_block_size, dspark_target_layer_ids, dim",
+    .account = "DSpark",
+    .top = true};
+
+constexpr Part kTap{
+    .slug = "tap",
+    .title = "Draft tap",
+    .sentence = "Averages the copies of a target layer's input for the draft stages.",
+    .formula = R"(t = \frac{1}{m} \sum_c h_c)",
+    .dimensions = "dim, hc_mult, dspark_target_layer_ids",
+    .unit = "tap"};
+
+constexpr Part kWindows{
+    .slug = "windows",
+    .title = "Draft windows",
+    .sentence =
+        "Takes every token of a step into the draft stages' windows: what they attend to "
+        "when they propose.",
+    .formula = R"(w_s = \mathrm{fp8}\big(R_p\, \mathrm{norm}(W_{kv}^{(s)} x)\big))",
+    .dimensions = "dim, head_dim, window_size",
+    .borrows = true};
+
+constexpr Part kMain{
+    .slug = "main",
+    .title = "Main projection",
+    .sentence = "Brings the taps of all target layers to one input for the draft stages.",
+    .formula = R"(x = \mathrm{norm}(W_{\mathrm{main}}\, [t_1;\, t_2;\, \dots]))",
+    .dimensions = "dim, norm_eps, dspark_target_layer_ids"};
+
+constexpr Part kStageWindow{
+    .slug = "stage",
+    .title = "Stage window",
+    .sentence = "Makes the stage's key-value row of every token and writes it into its ring.",
+    .dimensions = "head_dim, dim, head_dim + head_dim / 32",
+    .unit = "stage"};
+
+constexpr Part kStageRing{
+    .slug = "window",
+    .title = "Stage ring",
+    .sentence = "Writes the step's rows into the ring of the stage's last positions.",
+    .formula = R"(\mathrm{ring}_s[p \bmod n] = w_s)",
+    .dimensions = "head_dim + head_dim / 32, window_size"};
+
+constexpr Part kProposal{
+    .slug = "proposal",
+    .title = "Proposal",
+    .sentence =
+        "Proposes the block of tokens after a sequence's last one: draft stages, the shared "
+        "head, and a chain that makes each draft depend on the one before.",
+    .dimensions = "dspark_block_size, dspark_noise_token_id, dim, hc_mult, vocab_size"};
+
+constexpr Part kStage{
+    .slug = "stage",
+    .title = "Draft stage",
+    .sentence = "A layer with few experts whose rows see the window and the whole block.",
+    .dimensions = "dim, hc_mult, dspark_n_routed_experts, n_mtp_layers",
+    .unit = "stage"};
+
+constexpr Part kPlain{
+    .slug = "collapse",
+    .title = "Last collapse",
+    .sentence = "Sums the copies of the stream with the last stage's mix, for the confidence.",
+    .formula = R"(x = \sum_j \alpha_j h_j)",
+    .dimensions = "dim, hc_mult"};
+
+constexpr Part kNormed{.slug = "norm",
+                       .title = "Last collapse and norm",
+                       .sentence = "The same sum, normed for the head.",
+                       .formula = R"(\hat x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big))",
+                       .dimensions = "dim, hc_mult, norm_eps"};
+
+constexpr Part kSharedHead{.slug = "head",
+                           .title = "Head of the drafts",
+                           .sentence = "The backbone's head, for every row of the block.",
+                           .formula = R"(\mathrm{logits} = W_{\mathrm{head}}\, \hat x)",
+                           .dimensions = "dim, vocab_size"};
+
+constexpr Part kChain{
+    .slug = "chain",
+    .title = "Markov chain",
+    .sentence =
+        "Adds to each row's logits a bias that follows from the token before and takes the "
+        "best token: one link per draft.",
+    .formula = R"(f = E_M[t_{i-1}], \quad t_i = \arg\max(\mathrm{logits}_i + W_M f))",
+    .dimensions = "dspark_markov_rank, vocab_size, dspark_block_size, dspark_block_size + 1"};
+
+constexpr Part kConfidence{.slug = "confidence",
+                           .title = "Confidence",
+                           .sentence = "Says how sure the draft head is of each draft.",
+                           .formula = R"(c = W_c\, [x;\, f])",
+                           .dimensions = "dim, dspark_markov_rank, dim + dspark_markov_rank"};
+
+int64_t target_index(const ModelConfig& config, int64_t layer) {
+  const auto& targets = config.dspark_target_layer_ids;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] == layer) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+template <class Q>
+void tap(Q& queue, const Context& context, int64_t layer, const Stream& stream, View<bf16> taps) {
+  const int64_t target = target_index(context.config, layer);
+  if (target < 0) return;
+  const Within drafts(queue, kDrafts);
+  draft_tap(Within(queue, kTap, layer).queue(),
+            DraftTapArgs{.stream = stream.copies, .target = target, .taps = taps});
+}
 
 template <class Q>
 void absorb(Q& queue, const Context& context, View<const bf16> taps) {
   const ModelConfig& config = context.config;
   const DraftWeights& weights = *context.weights.draft;
   queue.label("draft windows");
+  const Within drafts(queue, kDrafts);
+  const Within windows(queue, kWindows);
   ArenaScope scope(queue.arena());
   const View<bf16> x = queue.arena().template allocate<bf16>({context.tokens(), config.dim});
   taps.shape = {context.tokens(), taps.extent(1) * taps.extent(2)};  // targets side by side
-  linear(queue, LinearArgs{.x = taps,
-                           .weight = weights.main_proj,
-                           .norm = weights.main_norm,
-                           .norm_eps = config.norm_eps,
-                           .y = x});
+  linear(Within(queue, kMain).queue(), LinearArgs{.x = taps,
+                                                  .weight = weights.main_proj,
+                                                  .norm = weights.main_norm,
+                                                  .norm_eps = config.norm_eps,
+                                                  .y = x});
   for (int64_t layer = config.n_layers; layer < config.n_layers + config.n_mtp_layers; ++layer) {
+    const Within stage_part(queue, kStageWindow, layer);
     ArenaScope stage(queue.arena());
     const View<uint8_t> rows = window_rows_of(queue, context, layer, x, {});
-    write_window(queue, WriteWindowArgs{.rows = context.inputs.rows,
-                                        .window_rows = rows,
-                                        .ring = context.caches.window(layer)});
+    write_window(Within(queue, kStageRing).queue(),
+                 WriteWindowArgs{.rows = context.inputs.rows,
+                                 .window_rows = rows,
+                                 .ring = context.caches.window(layer)});
   }
 }
 
@@ -35,6 +158,7 @@ namespace {
 template <class Q>
 View<bf16> collapsed(Q& queue, const Context& context, const Stream& stream,
                      View<const bf16> norm) {
+  const Within part(queue, norm.present() ? kNormed : kPlain);
   const View<bf16> x =
       queue.arena().template allocate<bf16>({context.tokens(), context.config.dim});
   hyper_collapse(queue, HyperCollapseArgs{.stream = stream.copies,
@@ -62,6 +186,7 @@ void run_chain(Q& queue, const Context& context, View<bf16> features, const Draf
                const DraftChooser& choose) {
   const DraftWeights& weights = *context.weights.draft;
   const int64_t sequences = outputs.tokens.extent(0), block = outputs.tokens.extent(1);
+  const Within part(queue, kChain);
   const View<int32_t> chain = queue.arena().template allocate<int32_t>({sequences, block + 1});
   for (int64_t step = 0; step < block; ++step) {
     markov_step(queue, MarkovStepArgs{.step = step,
@@ -90,32 +215,37 @@ DraftOutputs propose(Q& queue, const Context& context, const DraftChooser& choos
                              .confidence = arena.allocate<float>({n})};
   ArenaScope scope(arena);
   queue.label("drafts");
+  const Within drafts(queue, kDrafts);
+  const Within part(queue, kProposal);
   const Stream stream = embed_tokens(queue, context);
   for (int64_t layer = config.n_layers; layer < config.n_layers + config.n_mtp_layers; ++layer) {
+    const Within stage(queue, kStage, layer);
     observe_inputs(context, layer, stream);
     block(queue, context, layer, {}, stream);
     observe_outputs(context, layer, stream);
   }
   const View<bf16> x = collapsed(queue, context, stream, {});
   const View<bf16> normed = collapsed(queue, context, stream, weights.norm);
-  head(queue, HeadArgs{.x = normed,
-                       .rows = context.inputs.output_rows,
-                       .weight = context.weights.head,
-                       .logits = outputs.logits});
+  head(Within(queue, kSharedHead).queue(), HeadArgs{.x = normed,
+                                                    .rows = context.inputs.output_rows,
+                                                    .weight = context.weights.head,
+                                                    .logits = outputs.logits});
   const View<bf16> features = arena.allocate<bf16>({n, config.dspark_markov_rank});
   run_chain(queue, context, features, outputs, choose);
-  draft_confidence(queue, DraftConfidenceArgs{.x = x,
-                                              .features = features,
-                                              .projection = weights.confidence,
-                                              .confidence = outputs.confidence});
+  draft_confidence(Within(queue, kConfidence).queue(),
+                   DraftConfidenceArgs{.x = x,
+                                       .features = features,
+                                       .projection = weights.confidence,
+                                       .confidence = outputs.confidence});
   observe(context.observer, "draft.tokens", -1, outputs.tokens);
   observe(context.observer, "draft.logits", -1, outputs.logits);
   observe(context.observer, "draft.confidence", -1, outputs.confidence);
   return outputs;
 }
 
-#define CACHALOT_INSTANTIATE(Q)                               \
-  template void absorb(Q&, const Context&, View<const bf16>); \
+#define CACHALOT_INSTANTIATE(Q)                                              \
+  template void tap(Q&, const Context&, int64_t, const Stream&, View<bf16>); \
+  template void absorb(Q&, const Context&, View<const bf16>);                \
   template DraftOutputs propose(Q&, const Context&, const DraftChooser&);
 CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
 #undef CACHALOT_INSTANTIATE

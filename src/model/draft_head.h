@@ -9,6 +9,11 @@
 
 namespace cachalot {
 
+// What the draft stages will see of this layer's input, where it is one of their target layers.
+// taps: [tokens, targets, dim], of which one target is written.
+template <class Q>
+void tap(Q& queue, const Context& context, int64_t layer, const Stream& stream, View<bf16> taps);
+
 // Extends every stage's window by this step's tokens, from the taps ([tokens, targets, dim]). Rows
 // that are taken back later are overwritten, as in the backbone's windows.
 template <class Q>

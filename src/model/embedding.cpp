@@ -1,8 +1,21 @@
 #include "model/embedding.h"
 
 #include "model/queues.h"
+#include "ops/part.h"
 
 namespace cachalot {
+namespace {
+
+constexpr Part kEmbedding{
+    .slug = "embedding",
+    .title = "Embedding",
+    .sentence =
+        "Looks up the row of every token id and repeats it into the copies of the residual "
+        "stream; inside an image span the picture's rows take the place of the table's.",
+    .formula = R"(h_c = E[\mathrm{id}], \quad c = 1 \dots m)",
+    .dimensions = "vocab_size, dim, hc_mult"};
+
+}  // namespace
 
 template <class Q>
 Stream embed_tokens(Q& queue, const Context& context) {
@@ -11,12 +24,12 @@ Stream embed_tokens(Q& queue, const Context& context) {
   const Stream stream{
       .copies = queue.arena().template allocate<bf16>({n, config.hc_mult, config.dim}),
       .mix = queue.arena().template allocate<float>({n, config.hc_mult})};
-  embed(queue, EmbedArgs{.ids = context.inputs.ids,
-                         .image_index = context.inputs.image_index,
-                         .image_rows = context.inputs.image_rows,
-                         .table = context.weights.embed,
-                         .stream = stream.copies,
-                         .pre = stream.mix});
+  embed(Within(queue, kEmbedding).queue(), EmbedArgs{.ids = context.inputs.ids,
+                                                     .image_index = context.inputs.image_index,
+                                                     .image_rows = context.inputs.image_rows,
+                                                     .table = context.weights.embed,
+                                                     .stream = stream.copies,
+                                                     .pre = stream.mix});
   return stream;
 }
 

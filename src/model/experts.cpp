@@ -1,8 +1,51 @@
 #include "model/experts.h"
 
 #include "model/queues.h"
+#include "ops/part.h"
 
 namespace cachalot {
+namespace {
+
+constexpr Part kRouter{
+    .slug = "router",
+    .title = "Router",
+    .sentence =
+        "Scores the experts for every token and takes the best; a bias steers the choice, "
+        "another one inside images, and never enters the weights.",
+    .formula = R"(s = \sqrt{\mathrm{softplus}(W_g\, x)}, \quad S = \mathrm{top}_k(s + b), \quad )"
+               R"(w_e = \lambda\, s_e \big/ \textstyle\sum_{i \in S} s_i)",
+    .dimensions =
+        "n_routed_experts, n_activated_experts, dspark_n_routed_experts, "
+        "dspark_n_activated_experts, dim, route_scale"};
+
+// The matrices inside one operation.
+constexpr Part kExpertKinds[] = {
+    {.slug = "routed",
+     .title = "Routed experts",
+     .sentence = "One gated unit in FP4; a token visits the few that the router chose, and their "
+                 "outputs are added in the order of their ids.",
+     .formula = R"(y_e = W_2\big(w_e\, \mathrm{silu}(W_1 x) \odot W_3 x\big))",
+     .dimensions = "moe_inter_dim, dim, n_routed_experts, dspark_n_routed_experts",
+     .unit = "expert"},
+    {.slug = "shared",
+     .title = "Shared expert",
+     .sentence = "The same gated unit in FP8, which every token visits.",
+     .formula = R"(y_s = W_2\big(\mathrm{silu}(W_1 x) \odot W_3 x\big))",
+     .dimensions = "moe_inter_dim, dim, n_shared_experts"}};
+
+constexpr Part kExperts{
+    .slug = "mixture",
+    .title = "Mixture of experts",
+    .sentence =
+        "The chosen experts and the shared one, each a gated unit with clamped activations, "
+        "added up.",
+    .formula = R"(y = \sum_{e \in S} y_e + y_s)",
+    .dimensions =
+        "moe_inter_dim, dim, n_activated_experts, dspark_n_activated_experts, "
+        "swiglu_limit",
+    .members = kExpertKinds};
+
+}  // namespace
 
 template <class Q>
 void experts(Q& queue, const Context& context, int64_t layer, const ExpertsWeights& weights,
@@ -11,23 +54,24 @@ void experts(Q& queue, const Context& context, int64_t layer, const ExpertsWeigh
   ArenaScope scope(queue.arena());
   const View<int32_t> ids = queue.arena().template allocate<int32_t>({n, top_k});
   const View<float> shares = queue.arena().template allocate<float>({n, top_k});
-  route(queue, RouteArgs{.x = x,
-                         .gate = weights.gate,
-                         .bias = weights.bias,
-                         .bias_image = weights.bias_image,
-                         .image_index = context.inputs.image_index,
-                         .route_scale = context.config.route_scale,
-                         .ids = ids,
-                         .weights = shares});
+  route(Within(queue, kRouter).queue(), RouteArgs{.x = x,
+                                                  .gate = weights.gate,
+                                                  .bias = weights.bias,
+                                                  .bias_image = weights.bias_image,
+                                                  .image_index = context.inputs.image_index,
+                                                  .route_scale = context.config.route_scale,
+                                                  .ids = ids,
+                                                  .weights = shares});
   observe(context.observer, "experts", layer, ids);
-  moe_experts(queue, MoeExpertsArgs{.x = x,
-                                    .ids = ids,
-                                    .weights = shares,
-                                    .experts = weights.experts,
-                                    .shared = weights.shared,
-                                    .limit = context.config.swiglu_limit,
-                                    .input = context.constants.expert_input,
-                                    .y = output});
+  moe_experts(Within(queue, kExperts).queue(),
+              MoeExpertsArgs{.x = x,
+                             .ids = ids,
+                             .weights = shares,
+                             .experts = weights.experts,
+                             .shared = weights.shared,
+                             .limit = context.config.swiglu_limit,
+                             .input = context.constants.expert_input,
+                             .y = output});
 }
 
 #define CACHALOT_INSTANTIATE(Q)                                                      \

@@ -3,9 +3,46 @@
 #include <cmath>
 
 #include "model/queues.h"
+#include "ops/part.h"
 
 namespace cachalot {
 namespace {
+
+constexpr Part kIndexer{
+    .slug = "indexer",
+    .title = "Indexer",
+    .sentence =
+        "Chooses which compressed entries a token attends to; the layers up to the next "
+        "index source take the choice over.",
+    .formula = R"(\mathcal{C} = \mathrm{top}_k \sum_h w_h\, [\langle q_h, k_j \rangle]_+)",
+    .dimensions = "index_n_heads, index_head_dim, index_topk, index_source_layers"};
+
+constexpr Part kIndexQueries{
+    .slug = "queries",
+    .title = "Index queries",
+    .sentence = "Makes the indexer's queries from the attention's query latent.",
+    .formula = R"(q^I = W_{qb}^I\, c_q)",
+    .dimensions = "q_lora_rank, index_n_heads * index_head_dim, index_n_heads, index_head_dim"};
+
+constexpr Part kIndexWeights{
+    .slug = "head-weights",
+    .title = "Index head weights",
+    .sentence = "Says per token how much each of the indexer's heads counts.",
+    .formula = R"(w = W_w\, x)",
+    .dimensions = "dim, index_n_heads"};
+
+constexpr Part kSelection{
+    .slug = "selection",
+    .title = "Selection of entries",
+    .sentence =
+        "Scores the index keys of the layer's own KV source and keeps the best; above the "
+        "candidate source only entries of its candidate blocks compete.",
+    .formula = R"(I_j = \sum_h \frac{w_h}{\sqrt{d_I n_I}}\, [\langle \mathrm{fp4}(R\, q_h^I),\, )"
+               R"(k_j^I \rangle]_+, \quad \mathcal{C} = \mathrm{top}_k(I))",
+    .dimensions =
+        "index_topk, index_n_heads, index_head_dim, candidate_topk_blocks, "
+        "index_head_dim / 2 + index_head_dim / 32, rope_head_dim / 2, "
+        "candidate_block_size, candidate_source_layer"};
 
 CandidateUse candidate_use(const ModelConfig& config, int64_t layer) {
   if (!config.has_candidates() || layer < config.candidate_source_layer) return CandidateUse::none;
@@ -22,19 +59,22 @@ void select_entries(Q& queue, const Context& context, int64_t layer, View<const 
       *context.weights.layers[static_cast<size_t>(layer)].attention.indexer;
   const int64_t n = context.tokens(), heads = config.index_n_heads, width = config.index_head_dim;
   const CandidateUse use = candidate_use(config, layer);
+  const Within part(queue, kIndexer);
   ArenaScope scope(queue.arena());
 
   View<bf16> q = queue.arena().template allocate<bf16>({n, heads * width});
-  linear(queue, LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
+  linear(Within(queue, kIndexQueries).queue(),
+         LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
   const View<bf16> head_weights = queue.arena().template allocate<bf16>({n, heads});
-  linear(queue, LinearArgs{.x = x, .weight = weights.weights_proj, .y = head_weights});
+  linear(Within(queue, kIndexWeights).queue(),
+         LinearArgs{.x = x, .weight = weights.weights_proj, .y = head_weights});
   q.shape = {n, heads, width};
   // width^-0.5 * heads^-0.5, in double as the release's Python computes it, then FP32.
   const double scale =
       std::pow(static_cast<double>(width), -0.5) * std::pow(static_cast<double>(heads), -0.5);
   // An indexer scores the keys of its own KV source, in prefill and in decode alike.
   const View<uint8_t> keys = context.caches.index_keys(config.kv_source_of(layer));
-  index_select(queue,
+  index_select(Within(queue, kSelection).queue(),
                IndexSelectArgs{
                    .rows = context.inputs.rows,
                    .ratio = config.ratio(layer),

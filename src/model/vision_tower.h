@@ -11,6 +11,10 @@
 
 namespace cachalot {
 
+namespace meta {
+class Queue;
+}
+
 // Patches of one picture: rows x columns of them, row by row.
 struct PatchGrid {
   int64_t rows = 0, columns = 0;
@@ -26,6 +30,10 @@ struct PatchGrid {
 template <class Q>
 View<bf16> see(Q& queue, const ModelConfig& config, const VisionWeights& weights,
                const PatchGrid& grid, View<const bf16> patches);
+
+// The rows that whoever lays out a picture's span (engine/image_encoder.h) puts around and between
+// those: no operation reads them, so a survey is told of them here.
+void survey_marks(meta::Queue& queue, const VisionWeights& weights);
 
 // Bytes of arena that takes.
 size_t plan_vision_workspace(const ModelConfig& config, const VisionWeights& weights,

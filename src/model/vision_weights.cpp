@@ -46,13 +46,17 @@ Result<VisionWeights> VisionWeights::bind(const Checkpoint& checkpoint) {
   weights.patch_embed = biased(checkpoint, "vision.patch_embed.proj");
   DenseMatrix& embed = weights.patch_embed.weight;
   weights.patch_width = rounded_up(embed.columns);
-  weights.patch_values_.resize(static_cast<size_t>(embed.rows * weights.patch_width));
-  for (int64_t row = 0; row < embed.rows; ++row) {
-    std::copy_n(embed.values.row(row), embed.columns,
-                weights.patch_values_.data() + row * weights.patch_width);
+  const bf16* padded = embed.values.data;  // planned: there is nothing to copy
+  if (!checkpoint.is_planned()) {
+    weights.patch_values_.resize(static_cast<size_t>(embed.rows * weights.patch_width));
+    for (int64_t row = 0; row < embed.rows; ++row) {
+      std::copy_n(embed.values.row(row), embed.columns,
+                  weights.patch_values_.data() + row * weights.patch_width);
+    }
+    padded = weights.patch_values_.data();
   }
   embed.columns = weights.patch_width;
-  embed.values = {weights.patch_values_.data(), {embed.rows, embed.columns}};
+  embed.values = {padded, {embed.rows, embed.columns}};
   for (int64_t block = 0; block < config.vision_n_layers; ++block) {
     weights.blocks.push_back(bind_block(checkpoint, fmt::format("vision.blocks.{}", block)));
   }

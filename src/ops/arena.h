@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/memory_placement.h"
+#include "tensor/planned_memory.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -17,7 +18,7 @@ class Arena {
  public:
   static constexpr size_t kAlignment = 64;
 
-  // Hands out addresses nobody may touch and remembers the peak.
+  // Hands out addresses nobody may touch, those of PlannedMemory::arena, and remembers the peak.
   static Arena planning() { return Arena(); }
 
   explicit Arena(size_t bytes)
@@ -34,7 +35,9 @@ class Arena {
     used_ += bytes;
     peak_ = std::max(peak_, used_);
     CACHALOT_CHECK(!data_ || used_ <= capacity_, "arena of {} bytes, {} wanted", capacity_, used_);
-    return {data_ ? reinterpret_cast<T*>(data_.get() + at) : nullptr, shape};
+    return {data_ ? reinterpret_cast<T*>(data_.get() + at)
+                  : planned_address<T>(PlannedMemory::arena, at),
+            shape};
   }
 
   size_t mark() const { return used_; }

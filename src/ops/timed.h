@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "ops/part.h"
 #include "ops/queue.h"
 #include "ops/run_cost.h"
 
@@ -19,7 +20,8 @@ struct Record {
   size_t range = 0;              // the range it lies in, an index
   double seconds = 0;
   Cost cost;
-  std::string shapes;  // "x [5, 512], y [5, 64]", where asked for
+  std::string shapes;                 // "x [5, 512], y [5, 64]", where asked for
+  std::vector<PartScope> parts = {};  // it lies in, from the outermost on
 };
 
 // From one label to the next.
@@ -72,6 +74,9 @@ class Queue {
     inner_.label(name);
   }
 
+  void enter(const PartScope& scope) { parts_.push_back(scope); }
+  void leave() { parts_.pop_back(); }
+
   // Ends the last range. Without the time it took to note things.
   void finish() {
     const double now = seconds();
@@ -98,7 +103,8 @@ class Queue {
                   .variant = variant_of(args),
                   .range = ranges_.empty() ? 0 : ranges_.size() - 1,
                   .seconds = end - start,
-                  .cost = run_cost_of(args)};
+                  .cost = run_cost_of(args),
+                  .parts = parts_};
     if (with_shapes_) record.shapes = shapes_of(args);
     if constexpr (requires { address_of(args.weight); }) record.weight = address_of(args.weight);
     records_.push_back(std::move(record));
@@ -114,6 +120,7 @@ class Queue {
   bool with_shapes_ = false;
   std::vector<Record> records_;
   std::vector<Range> ranges_;
+  std::vector<PartScope> parts_;
 };
 
 #define CACHALOT_TIMED(function, Args)                                               \

@@ -1,12 +1,15 @@
 // meta::Queue: plans instead of computing. Runs the model's code on arguments without data and
-// records every operation's shapes and cost; its arena measures the workspace a step needs.
+// records every operation's shapes and cost; its arena measures the workspace a step needs. As a
+// survey it also notes the parts of the model an operation lies in, and its operands.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/meta/operands.h"
 #include "ops/cost.h"
+#include "ops/part.h"
 #include "ops/queue.h"
 
 namespace cachalot::meta {
@@ -16,15 +19,30 @@ struct Record {
   std::string label;      // the profiling range it lies in
   Cost cost;
   std::string shapes;  // "x [5, 512], y [5, 64]": the fields that are present
+  // Of a survey:
+  std::vector<PartScope> parts = {};  // from the outermost to the one it lies in
+  std::vector<size_t> entries = {};   // of each part: its number among all scopes entered
+  std::vector<Operand> operands = {};
+  std::vector<Member> members = {};
 };
+
+enum class Detail { plan, survey };
 
 class Queue {
  public:
-  Queue() : arena_(Arena::planning()) {}
+  explicit Queue(Detail detail = Detail::plan) : arena_(Arena::planning()), detail_(detail) {}
 
   // Hands out addresses nobody may touch; arena().peak() is the workspace in bytes.
   Arena& arena() { return arena_; }
   void label(std::string_view name) { label_ = name; }
+  void enter(const PartScope& scope) {
+    parts_.push_back(scope);
+    entries_.push_back(entered_++);
+  }
+  void leave() {
+    parts_.pop_back();
+    entries_.pop_back();
+  }
 
   const std::vector<Record>& records() const { return records_; }
   const Cost& total() const { return total_; }
@@ -33,12 +51,37 @@ class Queue {
   void record(std::string_view name, const Args& args) {
     check_shapes(args);
     records_.push_back({name, label_, cost_of(args), shapes_of(args)});
+    if (detail_ == Detail::survey) note_operands(args);
     total_ += records_.back().cost;
   }
 
+  // Weights the host copies without an operation: rows of `width` values each.
+  template <class T>
+  void copied(std::string_view name, std::string_view field, View<const T> weight) {
+    if (records_.empty() || records_.back().name != name || records_.back().entries != entries_) {
+      records_.push_back({name, label_, {}, {}, parts_, entries_});
+    }
+    Record& record = records_.back();
+    record.cost.bytes_read += weight.bytes();
+    record.operands.push_back(operand_of(field, weight, Role::in));
+  }
+
  private:
+  template <class Args>
+  void note_operands(const Args& args) {
+    Record& record = records_.back();
+    record.parts = parts_;
+    record.entries = entries_;
+    record.operands = operands_of(args);
+    record.members = members_of(args);
+  }
+
   Arena arena_;
+  Detail detail_;
   std::string label_;
+  std::vector<PartScope> parts_;
+  std::vector<size_t> entries_;
+  size_t entered_ = 0;
   std::vector<Record> records_;
   Cost total_;
 };

@@ -1,0 +1,35 @@
+// Which operation of a survey reads what another one wrote, by the addresses of their operands.
+#pragma once
+
+#include <vector>
+
+#include "inspect/explorer.h"
+#include "inspect/survey.h"
+
+namespace cachalot {
+
+// An operand of a record.
+struct OperandPlace {
+  size_t record = 0, operand = 0;
+  bool operator==(const OperandPlace&) const = default;
+};
+
+NodeOperand::Kind kind_of(const meta::Operand& operand);
+bool is_weight(const meta::Operand& operand);
+
+class DataFlow {
+ public:
+  explicit DataFlow(const std::vector<meta::Record>& records);
+
+  // What the records read that none of them wrote before, and what they wrote that others read, or
+  // nobody. `records` ascending; temporaries and token ids only.
+  std::vector<OperandPlace> inputs_of(const std::vector<size_t>& records) const;
+  std::vector<OperandPlace> outputs_of(const std::vector<size_t>& records) const;
+
+ private:
+  const std::vector<meta::Record>& records_;
+  std::vector<std::vector<size_t>> writers_;               // [record][operand]: kNobody or a record
+  std::vector<std::vector<std::vector<size_t>>> readers_;  // [record][operand]
+};
+
+}  // namespace cachalot

@@ -1,0 +1,17 @@
+// The explorer's tree as JSON (docs/explorer.md lists the fields).
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "inspect/explorer.h"
+
+namespace cachalot {
+
+std::string explorer_json(const Explorer& explorer);
+
+// The same from a path. Errors: as explore() says.
+Result<std::string> explorer_json(const std::filesystem::path& path,
+                                  const ExplorerOptions& options = {});
+
+}  // namespace cachalot

@@ -1,0 +1,257 @@
+// Nodes that are one operation: weights, operands, cost.
+#include <algorithm>
+
+#include "base/check.h"
+#include "inspect/node_builder.h"
+#include "inspect/number_text.h"
+
+namespace cachalot {
+namespace {
+
+// "weight.codes" -> "weight", "routed.w1.scales" -> "w1 scale".
+std::string role_of(std::string field, const std::string& member) {
+  if (!member.empty()) field = field.substr(member.size() + 1);
+  const auto ends = [&](std::string_view end) {
+    if (!field.ends_with(end)) return false;
+    field.resize(field.size() - end.size());
+    return true;
+  };
+  if (ends(".codes") || ends(".values")) return field;
+  if (ends(".scales")) return field == "weight" ? "scale" : field + " scale";
+  if (field == "codes") return "table";
+  if (field == "scales") return "scale";
+  return field;
+}
+
+std::string orientation_of(const std::string& role, const TensorEntry& tensor) {
+  const bool scale = tensor.dtype == DType::f8_e8m0;
+  const bool table = role == "table" || role == "embed" || tensor.name.ends_with("embed.scale");
+  if (tensor.shape.rank() == 1) return "[width]";
+  if (tensor.name.ends_with("q_weight") || tensor.name.ends_with("k_weight")) {
+    return "[copies, width]";
+  }
+  if (table) return scale ? "[rows, width / 32]" : "[rows, width]";
+  if (scale) {
+    // Scales of FP4 run along rows.
+    return tensor.name.find(".experts.") != std::string::npos ? "[out, in / 32]"
+                                                              : "[out / 32, in / 32]";
+  }
+  return tensor.dtype == DType::i8 ? "[out, in / 2]" : "[out, in]";
+}
+
+std::string calculation_of(const TensorEntry& tensor) {
+  if (tensor.dtype == DType::f8_e8m0) return "";
+  std::string text;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    const bool packed = tensor.dtype == DType::i8 && i + 1 == tensor.shape.rank();
+    if (i > 0) text += " x ";
+    text += grouped(tensor.shape[i] * (packed ? 2 : 1));
+  }
+  return text;
+}
+
+std::vector<std::string> split_name(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    if (c == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+// What the numbers behind a piece of a name count.
+std::string counted_by(const std::string& piece) {
+  if (piece == "layers") return "{layer}";
+  if (piece == "mtp") return "{stage}";
+  if (piece == "blocks") return "{block}";
+  return piece == "experts" ? "{expert}" : "{n}";
+}
+
+std::string pattern_of(const std::vector<NodeWeight::Place>& places,
+                       const std::vector<TensorEntry>& tensors) {
+  auto pieces = split_name(tensors[places[0].tensor].name);
+  const std::vector<std::string> first = pieces;
+  for (const NodeWeight::Place& place : places) {
+    const auto others = split_name(tensors[place.tensor].name);
+    for (size_t i = 1; i < std::min(pieces.size(), others.size()); ++i) {
+      if (others[i] != first[i]) pieces[i] = counted_by(first[i - 1]);
+    }
+  }
+  std::string text = pieces[0];
+  for (size_t i = 1; i < pieces.size(); ++i) text.append(".").append(pieces[i]);
+  return text;
+}
+
+bool belongs(const meta::Operand& operand, const std::string& member) {
+  const bool of_member =
+      operand.field.starts_with("routed.") || operand.field.starts_with("shared.");
+  return member.empty() ? !of_member : operand.field.starts_with(member + ".");
+}
+
+}  // namespace
+
+void NodeBuilder::add_weights(Node& node, const Instances& instances) const {
+  const Occurrence& first = *instances[0].occurrence;
+  const auto& records = surveys_.base.records;
+  const auto& tensors = model_.checkpoint().tensors();
+  for (const meta::Operand& named : records[first.records[0]].operands) {
+    if (!is_weight(named) || !belongs(named, first.member) || named.instance > 0) continue;
+    NodeWeight weight;
+    weight.role = role_of(named.field, first.member);
+    for (const Instance& instance : instances) {
+      for (const meta::Operand& operand : records[instance.occurrence->records[0]].operands) {
+        if (operand.field != named.field) continue;
+        const auto tensor = tensors_.find(operand.data);
+        CACHALOT_CHECK(tensor != tensors_.end(), "{}: {} is no tensor", node.id, operand.field);
+        weight.places.push_back({instance.layer, tensor->second});
+      }
+    }
+    const TensorEntry& tensor = tensors[weight.places[0].tensor];
+    weight.pattern = pattern_of(weight.places, tensors);
+    weight.orientation = orientation_of(weight.role, tensor);
+    weight.calculation = calculation_of(tensor);
+    node.bias = node.bias || weight.role.starts_with("bias");
+    node.learned = true;
+    node.weights.push_back(std::move(weight));
+  }
+}
+
+void NodeBuilder::add_cost(Node& node, const Occurrence& occurrence) const {
+  const auto cost_in = [&](const Survey& survey) {
+    NodeCost sum;
+    for (const size_t index : occurrence.records) {
+      const meta::Record& record = survey.records[index];
+      Cost cost = record.cost;
+      double share = 1;
+      for (const meta::Member& member : record.members) {
+        if (member.name != occurrence.member) continue;
+        cost = member.cost;
+        share = 1 / static_cast<double>(member.count);
+      }
+      sum.flops += static_cast<double>(cost.flops) * share;
+      sum.bytes += static_cast<double>(cost.bytes()) * share;
+    }
+    return sum;
+  };
+  node.decode = cost_in(surveys_.decode);
+  node.prefill = cost_in(surveys_.prefill);
+}
+
+void NodeBuilder::add_caches(Node& node, size_t record) const {
+  for (const meta::Operand& operand : surveys_.decode.records[record].operands) {
+    if (operand.role == Role::in) continue;
+    for (const CacheRegion& region : surveys_.decode.caches) {
+      if (region.data != operand.data) continue;
+      if (region.positions > 0) {
+        node.cache_bytes_per_token +=
+            static_cast<double>(region.bytes) / static_cast<double>(region.positions);
+      } else {
+        node.cache_bytes_fixed +=
+            static_cast<double>(region.bytes) / static_cast<double>(surveys_.decode.size.batch);
+      }
+    }
+  }
+}
+
+NodeOperand NodeBuilder::operand_at(OperandPlace place,
+                                    const std::vector<std::string_view>& lists) const {
+  const auto shape_in = [&](const Survey& survey) {
+    return survey.records[place.record].operands[place.operand].shape;
+  };
+  const meta::Operand& operand = surveys_.base.records[place.record].operands[place.operand];
+  const ShapeSeries shapes{surveys_.base.records[place.record].operands[place.operand].shape,
+                           shape_in(surveys_.more_tokens), shape_in(surveys_.more_sequences),
+                           shape_in(surveys_.more_context), shape_in(surveys_.decode)};
+  const SurveySizes sizes{surveys_.base.size, surveys_.decode.size};
+  return {operand.field, kind_of(operand), std::string(name_of(operand.dtype)),
+          dimensions_of(shapes, sizes, keys_, model_.config().vision_downsample_ratio, lists)};
+}
+
+void NodeBuilder::add_flow(Node& node, const Occurrence& occurrence,
+                           const std::vector<std::string_view>& lists) const {
+  const auto& records = surveys_.base.records;
+  if (!occurrence.records.empty()) {  // one operation: all it reads and writes
+    const auto& operands = records[occurrence.records[0]].operands;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (is_weight(operands[i])) continue;
+      const NodeOperand operand = operand_at({occurrence.records[0], i}, lists);
+      if (operands[i].role != Role::out) node.inputs.push_back(operand);
+      if (operands[i].role != Role::in) node.outputs.push_back(operand);
+    }
+    return;
+  }
+  std::vector<size_t> inside;
+  gather_records(occurrence, inside);
+  std::ranges::sort(inside);
+  for (const OperandPlace& place : flow_.inputs_of(inside)) {
+    node.inputs.push_back(operand_at(place, lists));
+  }
+  for (const OperandPlace& place : flow_.outputs_of(inside)) {
+    node.outputs.push_back(operand_at(place, lists));
+  }
+}
+
+void NodeBuilder::fill_leaf(Node& node, const Instances& instances, const Around&) const {
+  const Occurrence& first = *instances[0].occurrence;
+  const meta::Record& record = surveys_.base.records[first.records[0]];
+  if (auto contract = contract_excerpt(record.name)) node.code.push_back(std::move(*contract));
+  node.operation = record.name;
+  add_weights(node, instances);
+  add_cost(node, first);
+  if (first.member.empty()) add_caches(node, first.records[0]);
+}
+
+std::vector<HandOff> NodeBuilder::hand_offs() const {
+  constexpr std::pair<std::string_view, const char*> kKinds[] = {{"latents", "compressed_kv"},
+                                                                 {"keys", "index_keys"},
+                                                                 {"chosen", "picks"},
+                                                                 {"candidates", "candidates"}};
+  const auto& records = surveys_.base.records;
+  std::vector<HandOff> result;
+  std::unordered_map<const void*, size_t> last;  // by address: index in result
+  for (size_t r = 0; r < records.size(); ++r) {
+    const auto& parts = records[r].parts;
+    const auto scope =
+        std::ranges::find_if(parts, [](const PartScope& s) { return s.number >= 0; });
+    if (scope == parts.end()) continue;
+    std::vector<std::string_view> lists;
+    for (const PartScope& part : parts) lists.insert(lists.begin(), part.part->dimensions);
+    for (size_t i = 0; i < records[r].operands.size(); ++i) {
+      const meta::Operand& operand = records[r].operands[i];
+      const auto kind =
+          std::ranges::find(kKinds, operand.field, [](const auto& k) { return k.first; });
+      if (kind == std::end(kKinds)) continue;
+      if (operand.role != Role::in) {
+        HandOff made{kind->second, scope->number, {}, operand_at({r, i}, lists).shape, 0};
+        made.bytes_per_token = bytes_per_token(r, i);
+        last[operand.data] = result.size();
+        result.push_back(std::move(made));
+        continue;
+      }
+      const auto found = last.find(operand.data);
+      if (found == last.end() || result[found->second].source == scope->number) continue;
+      auto& consumers = result[found->second].consumers;
+      if (consumers.empty() || consumers.back() != scope->number) {
+        consumers.push_back(scope->number);
+      }
+    }
+  }
+  return result;
+}
+
+double NodeBuilder::bytes_per_token(size_t record, size_t index) const {
+  const meta::Operand& operand = surveys_.decode.records[record].operands[index];
+  for (const CacheRegion& region : surveys_.decode.caches) {
+    if (region.data == operand.data) {
+      return static_cast<double>(region.bytes) / static_cast<double>(region.positions);
+    }
+  }
+  const SurveySize& size = surveys_.decode.size;
+  return static_cast<double>(operand.shape.elements() * size_of(operand.dtype)) /
+         static_cast<double>(size.batch * size.tokens);
+}
+
+}  // namespace cachalot

@@ -1,0 +1,23 @@
+// Numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cachalot {
+
+// 41,943,040
+inline std::string grouped(int64_t value) {
+  std::string digits = std::to_string(value < 0 ? -value : value);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  if (value < 0) digits.insert(0, 1, '-');
+  return digits;
+}
+
+// Three digits and a unit: "41.9 M", "510 GB" with "B" as the unit.
+std::string short_count(double value);
+std::string short_bytes(double value);
+
+}  // namespace cachalot
