@@ -210,6 +210,11 @@ std::string name_of_path(const std::filesystem::path& path) {
 
 }  // namespace
 
+const NodePlace* place_of(const Explorer& explorer, std::span<const PartScope> parts) {
+  const auto found = explorer.places.find(path_of(parts));
+  return found == explorer.places.end() ? nullptr : &found->second;
+}
+
 Result<Explorer> explore(const std::filesystem::path& path, const ExplorerOptions& options) {
   Explorer explorer;
   CACHALOT_TRY(explorer.config, config_at(path));
@@ -231,6 +236,8 @@ Result<Explorer> explore(const std::filesystem::path& path, const ExplorerOption
   NodeBuilder builder(*model, surveys);
   explorer.root = builder.build(explorer.name + (explorer.has_files ? "" : " (configuration)"));
   explorer.layers = builder.layers();
+  std::ranges::sort(explorer.layers, {}, &ExplorerLayer::layer);
+  explorer.places = builder.places();
   explorer.hand_offs = builder.hand_offs();
   assign_tensors(explorer);
   total_node(explorer, explorer.root);

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -16,6 +18,7 @@
 #include "inspect/source_text.h"
 #include "inspect/stored_tensors.h"
 #include "ops/cost.h"
+#include "ops/part.h"
 
 namespace cachalot {
 
@@ -114,6 +117,12 @@ struct ExplorerLayer {
   std::string node;  // the id of the structure it is an instance of
 };
 
+// Where a recorded operation stands in the tree.
+struct NodePlace {
+  std::string node;
+  int64_t layer = -1;  // -1: in no layer
+};
+
 struct ExplorerOptions {
   int64_t context = 0;  // positions; 0: the smaller of 32768 and what the model takes
   int64_t batch = 1;
@@ -131,8 +140,13 @@ struct Explorer {
   std::vector<Mismatch> mismatches;  // empty: everything reconciles
   std::vector<HandOff> hand_offs;
   std::vector<ExplorerLayer> layers;
+  std::unordered_map<std::string, NodePlace> places;  // by the path of scopes (occurrences.h)
   Node root;
 };
+
+// The node an operation belongs to, by the scopes a queue noted with it; nullptr: none, as for the
+// operations of the prefill shortcut.
+const NodePlace* place_of(const Explorer& explorer, std::span<const PartScope> parts);
 
 // path: a checkpoint folder, a folder with a configuration alone, or a configuration file.
 // Errors: the configuration is not there or not valid; an option out of range. A checkpoint whose

@@ -136,7 +136,7 @@ Json evidence_json(const Node& node) {
   return {{"code", std::move(code)}, {"config", node.config_keys}, {"tensors", node.tensors_total}};
 }
 
-Json node_json(const Explorer& explorer, const Node& node) {
+Json json_of(const Explorer& explorer, const Node& node) {
   Json json{{"id", node.id},
             {"title", node.title},
             {"sentence", node.sentence},
@@ -173,7 +173,7 @@ Json node_json(const Explorer& explorer, const Node& node) {
   }
   json["table"] = std::move(table);
   Json children = Json::array();
-  for (const Node& child : node.children) children.push_back(node_json(explorer, child));
+  for (const Node& child : node.children) children.push_back(json_of(explorer, child));
   json["children"] = std::move(children);
   return json;
 }
@@ -256,8 +256,12 @@ std::string explorer_json(const Explorer& explorer) {
   json["config"] = config_json(explorer);
   json["handoffs"] = hand_offs_json(explorer);
   json["layers"] = layers_json(explorer);
-  json["root"] = node_json(explorer, explorer.root);
+  json["root"] = json_of(explorer, explorer.root);
   return json.dump();
+}
+
+std::string node_json(const Explorer& explorer, const Node& node) {
+  return json_of(explorer, node).dump();
 }
 
 Result<std::string> explorer_json(const std::filesystem::path& path,

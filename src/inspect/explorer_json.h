@@ -10,6 +10,9 @@ namespace cachalot {
 
 std::string explorer_json(const Explorer& explorer);
 
+// One node with what is below it.
+std::string node_json(const Explorer& explorer, const Node& node);
+
 // The same from a path. Errors: as explore() says.
 Result<std::string> explorer_json(const std::filesystem::path& path,
                                   const ExplorerOptions& options = {});

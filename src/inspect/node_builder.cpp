@@ -96,6 +96,8 @@ Node NodeBuilder::node_of(const Instances& instances, const std::string& slug,
   describe(node, part, first);
   for (const Instance& instance : instances) {
     if (instance.layer >= 0) node.layers.push_back(instance.layer);
+    if (instance.occurrence->records.empty() || !first.member.empty()) continue;
+    places_.emplace(instance.occurrence->path, NodePlace{node.id, instance.layer});
   }
   if (first.member.empty()) add_flow(node, first, inside.expressions);
   if (!first.records.empty()) fill_leaf(node, instances, inside);

@@ -23,6 +23,7 @@ class NodeBuilder {
 
   Node build(std::string title);
   const std::vector<ExplorerLayer>& layers() const { return layers_; }
+  const std::unordered_map<std::string, NodePlace>& places() const { return places_; }
   std::vector<HandOff> hand_offs() const;
 
  private:
@@ -66,6 +67,7 @@ class NodeBuilder {
   DataFlow flow_;
   std::unordered_map<const void*, size_t> tensors_;  // by planned address
   std::vector<ExplorerLayer> layers_;
+  std::unordered_map<std::string, NodePlace> places_;
 };
 
 }  // namespace cachalot

@@ -24,6 +24,10 @@ std::string scaled(double value, const char* ones, const std::array<const char*,
 
 std::string short_count(double value) { return scaled(value, "", {"k", "M", "B", "T"}); }
 
+std::string short_flops(double value) {
+  return scaled(value, " FLOP", {"kFLOP", "MFLOP", "GFLOP", "TFLOP"});
+}
+
 std::string short_bytes(double value) { return scaled(value, " B", {"kB", "MB", "GB", "TB"}); }
 
 }  // namespace cachalot

@@ -16,8 +16,9 @@ inline std::string grouped(int64_t value) {
   return digits;
 }
 
-// Three digits and a unit: "41.9 M", "510 GB" with "B" as the unit.
+// Three digits and a unit: "41.9 M", "510 GB", "687 GFLOP".
 std::string short_count(double value);
 std::string short_bytes(double value);
+std::string short_flops(double value);
 
 }  // namespace cachalot

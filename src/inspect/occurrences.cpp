@@ -8,6 +8,12 @@
 namespace cachalot {
 namespace {
 
+void append_scope(std::string& path, const PartScope& scope) {
+  if (!path.empty()) path += '/';
+  path += scope.part->slug;
+  if (scope.number >= 0) path += fmt::format("#{}", scope.number);
+}
+
 // Puts a record below the scopes from `depth` on.
 void add(Occurrence& parent, const meta::Record& record, size_t index, size_t depth) {
   parent.first_record = std::min(parent.first_record, index);
@@ -18,11 +24,14 @@ void add(Occurrence& parent, const meta::Record& record, size_t index, size_t de
   }
   if (parent.children.empty() || parent.children.back().entry != record.entries[depth]) {
     const PartScope& scope = record.parts[depth];
+    std::string path = parent.path;
+    append_scope(path, scope);
     parent.children.push_back({.part = scope.part,
                                .number = scope.number,
                                .where = scope.where,
                                .entry = record.entries[depth],
-                               .first_record = index});
+                               .first_record = index,
+                               .path = std::move(path)});
   }
   add(parent.children.back(), record, index, depth + 1);
 }
@@ -78,6 +87,15 @@ bool same_unit(const Occurrence& a, const Occurrence& b) {
 
 }  // namespace
 
+std::string path_of(std::span<const PartScope> parts) {
+  std::string path;
+  for (const PartScope& scope : parts) {
+    if (scope.part->top) path.clear();
+    append_scope(path, scope);
+  }
+  return path;
+}
+
 std::vector<Occurrence> occurrences_of(const std::vector<meta::Record>& records) {
   std::vector<Occurrence> tops;
   for (size_t index = 0; index < records.size(); ++index) {
@@ -88,7 +106,10 @@ std::vector<Occurrence> occurrences_of(const std::vector<meta::Record>& records)
     const PartScope& scope = record.parts[depth - 1];
     auto top = std::ranges::find(tops, scope.part, &Occurrence::part);
     if (top == tops.end()) {
-      tops.push_back({.part = scope.part, .where = scope.where, .first_record = index});
+      tops.push_back({.part = scope.part,
+                      .where = scope.where,
+                      .first_record = index,
+                      .path = path_of({&scope, 1})});
       top = tops.end() - 1;
     }
     add(*top, record, index, depth);

@@ -19,8 +19,13 @@ struct Occurrence {
   std::vector<size_t> records;       // directly in it
   std::vector<Occurrence> children;  // scopes, then members
   std::string member;                // the group of weights inside the record's operation
+  std::string path;                  // path_of its scopes
   std::string signature;             // equal: the same operations on the same shapes
 };
+
+// "drafts/proposal/stage#41": a place in the code by its scopes, from the last one that is marked
+// top on; what meta::Queue and timed::Queue record.
+std::string path_of(std::span<const PartScope> parts);
 
 // The parts that are marked top, in the order they were first entered.
 std::vector<Occurrence> occurrences_of(const std::vector<meta::Record>& records);

@@ -113,7 +113,8 @@ std::optional<Excerpt> scope_excerpt(const std::source_location& where) {
     // Past the declaration itself, to the bracket that closes its block.
     return lines_between(*file, function, line, end_of(text, end_of(text, within, ';') + 1, '}'));
   }
-  return lines_between(*file, function, statement_start(text, within), end_of(text, within, ';'));
+  const size_t start = statement_start(text, within);
+  return lines_between(*file, function, start, end_of(text, start, ';'));
 }
 
 std::optional<Excerpt> contract_excerpt(std::string_view operation) {

@@ -56,7 +56,7 @@ constexpr Part kStageRing{
     .title = "Stage ring",
     .sentence = "Writes the step's rows into the ring of the stage's last positions.",
     .formula = R"(\mathrm{ring}_s[p \bmod n] = w_s)",
-    .dimensions = "head_dim + head_dim / 32, window_size"};
+    .dimensions = "head_dim + head_dim / 32, window_size + 8"};
 
 constexpr Part kProposal{
     .slug = "proposal",
