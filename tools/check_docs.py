@@ -2,7 +2,8 @@
 """README.md and docs/*.md speak of things that exist.
 
 Checked: relative links, `paths/in/code/spans`, `make` targets; docs/seam.md lists every operation of
-CACHALOT_FOR_EACH_OPERATION, docs/architecture.md every point an Observer sees.
+CACHALOT_FOR_EACH_OPERATION, docs/architecture.md every point an Observer sees, docs/explorer.md every
+field of a Part and of the explorer's JSON; every operation the model calls lies in a scope of its own.
 """
 
 import re
@@ -71,9 +72,31 @@ def check_observer_points():
             ([] if points else ["src/model: no observer points found"]))
 
 
+def check_parts():
+    """docs/explorer.md tells of all there is, and no operation of src/model/ goes undescribed."""
+    page = (ROOT / "docs/explorer.md").read_text()
+    part = re.search(r"struct Part {\n(.*?)\n};", (ROOT / "src/ops/part.h").read_text(), re.DOTALL)
+    fields = re.findall(r"^  [\w:<> *]+?[ *](\w+)(?: =.*)?;", part.group(1), re.MULTILINE)
+    json = (ROOT / "src/inspect/explorer_json.cpp").read_text()
+    fields += re.findall(r'\bjson\["(\w+)"\]', json)
+    operations = OPERATION.findall((ROOT / "src/ops/queue.h").read_text())
+    bare = re.compile(rf"^ +(?:{'|'.join(operations)})\(\s*queue,", re.MULTILINE)
+    undescribed = []
+    for path in sorted((ROOT / "src/model").glob("*.cpp")):
+        text = path.read_text()
+        for call in bare.finditer(text):
+            # One operation to a scope that reaches to the end of the block is described as well.
+            function = text.rfind("\ntemplate <class Q>", 0, call.start())
+            if "Within part(queue" not in text[function:call.start()]:
+                line = text.count("\n", 0, call.start()) + 2
+                undescribed.append(f"{path.relative_to(ROOT)}:{line}: an operation in no scope")
+    return [f"docs/explorer.md: {field} is not mentioned" for field in fields
+            if not re.search(rf"\b{field}\b", page)] + undescribed
+
+
 targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 errors = [error for page in pages for error in check_page(page, targets)] 
-errors += check_operations() + check_observer_points()
+errors += check_operations() + check_observer_points() + check_parts()
 print("\n".join(errors) or f"docs: links, paths and operations of {len(pages)} pages exist")
 sys.exit(bool(errors))

@@ -10,6 +10,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostPlaces = 64;
 
+// A path may hold bytes that are no UTF-8.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // A whole number where the value is one.
 Json number(double value) {
   const auto whole = static_cast<int64_t>(value);
@@ -257,11 +262,11 @@ std::string explorer_json(const Explorer& explorer) {
   json["handoffs"] = hand_offs_json(explorer);
   json["layers"] = layers_json(explorer);
   json["root"] = json_of(explorer, explorer.root);
-  return json.dump();
+  return text_of(json);
 }
 
 std::string node_json(const Explorer& explorer, const Node& node) {
-  return json_of(explorer, node).dump();
+  return text_of(json_of(explorer, node));
 }
 
 Result<std::string> explorer_json(const std::filesystem::path& path,

@@ -100,7 +100,7 @@ Node NodeBuilder::node_of(const Instances& instances, const std::string& slug,
     places_.emplace(instance.occurrence->path, NodePlace{node.id, instance.layer});
   }
   if (first.member.empty()) add_flow(node, first, inside.expressions);
-  if (!first.records.empty()) fill_leaf(node, instances, inside);
+  if (!first.records.empty()) fill_leaf(node, instances);
   add_children(node, instances, inside);
   return node;
 }

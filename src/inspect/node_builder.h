@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "inspect/data_flow.h"
@@ -51,10 +52,10 @@ class NodeBuilder {
   Node run_of(const Instances& instances, size_t first, size_t length, size_t step, size_t repeats,
               const std::string& slug, const Around& inside);
   void describe(Node& node, const Part& part, const Occurrence& occurrence) const;
-  void fill_leaf(Node& node, const Instances& instances, const Around& inside) const;
+  void fill_leaf(Node& node, const Instances& instances);
   void add_weights(Node& node, const Instances& instances) const;
   void add_cost(Node& node, const Occurrence& occurrence) const;
-  void add_caches(Node& node, size_t record) const;
+  void add_caches(Node& node, const Instances& instances);
   NodeOperand operand_at(OperandPlace place, const std::vector<std::string_view>& lists) const;
   double bytes_per_token(size_t record, size_t operand) const;
   void add_flow(Node& node, const Occurrence& occurrence,
@@ -68,6 +69,7 @@ class NodeBuilder {
   std::unordered_map<const void*, size_t> tensors_;  // by planned address
   std::vector<ExplorerLayer> layers_;
   std::unordered_map<std::string, NodePlace> places_;
+  std::unordered_set<const void*> cached_;  // addresses of the caches that nodes have written
 };
 
 }  // namespace cachalot

@@ -140,17 +140,20 @@ void NodeBuilder::add_cost(Node& node, const Occurrence& occurrence) const {
   node.prefill = cost_in(surveys_.prefill);
 }
 
-void NodeBuilder::add_caches(Node& node, size_t record) const {
-  for (const meta::Operand& operand : surveys_.decode.records[record].operands) {
-    if (operand.role == Role::in) continue;
-    for (const CacheRegion& region : surveys_.decode.caches) {
-      if (region.data != operand.data) continue;
-      if (region.positions > 0) {
-        node.cache_bytes_per_token +=
-            static_cast<double>(region.bytes) / static_cast<double>(region.positions);
+// Of one instance; what another node has written already is that one's.
+void NodeBuilder::add_caches(Node& node, const Instances& instances) {
+  const Survey& survey = surveys_.decode;
+  for (const Instance& instance : instances) {
+    for (const meta::Operand& operand : survey.records[instance.occurrence->records[0]].operands) {
+      if (operand.role == Role::in || kind_of(operand) != NodeOperand::Kind::cache) continue;
+      if (!cached_.insert(operand.data).second || &instance != &instances[0]) continue;
+      const auto region = std::ranges::find(survey.caches, operand.data, &CacheRegion::data);
+      CACHALOT_CHECK(region != survey.caches.end(), "{}: {}", node.id, operand.field);
+      const auto bytes = static_cast<double>(region->bytes);
+      if (region->positions > 0) {
+        node.cache_bytes_per_token += bytes / static_cast<double>(region->positions);
       } else {
-        node.cache_bytes_fixed +=
-            static_cast<double>(region.bytes) / static_cast<double>(surveys_.decode.size.batch);
+        node.cache_bytes_fixed += bytes / static_cast<double>(survey.size.batch);
       }
     }
   }
@@ -194,14 +197,14 @@ void NodeBuilder::add_flow(Node& node, const Occurrence& occurrence,
   }
 }
 
-void NodeBuilder::fill_leaf(Node& node, const Instances& instances, const Around&) const {
+void NodeBuilder::fill_leaf(Node& node, const Instances& instances) {
   const Occurrence& first = *instances[0].occurrence;
   const meta::Record& record = surveys_.base.records[first.records[0]];
   if (auto contract = contract_excerpt(record.name)) node.code.push_back(std::move(*contract));
   node.operation = record.name;
   add_weights(node, instances);
   add_cost(node, first);
-  if (first.member.empty()) add_caches(node, first.records[0]);
+  if (first.member.empty()) add_caches(node, instances);
 }
 
 std::vector<HandOff> NodeBuilder::hand_offs() const {
@@ -214,6 +217,10 @@ std::vector<HandOff> NodeBuilder::hand_offs() const {
   std::unordered_map<const void*, size_t> last;  // by address: index in result
   for (size_t r = 0; r < records.size(); ++r) {
     const auto& parts = records[r].parts;
+    // Steps of another kind hand nothing on to the layers of this one.
+    const bool aside =
+        std::ranges::any_of(parts, [](const PartScope& s) { return s.part->cost_unit[0] != '\0'; });
+    if (aside) continue;
     const auto scope =
         std::ranges::find_if(parts, [](const PartScope& s) { return s.number >= 0; });
     if (scope == parts.end()) continue;

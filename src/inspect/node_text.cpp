@@ -137,9 +137,8 @@ void put_cost(std::string& text, const Explorer& explorer, const Node& node) {
     text += fmt::format("  a prefill step, {:>7} tokens{:>12} {:>12}\n", grouped(at.prefill),
                         short_flops(node.prefill.flops), short_bytes(node.prefill.bytes));
   } else {
-    text +=
-        fmt::format("\ncost of one instance per {} of the largest size\n  {} {}\n", node.cost_unit,
-                    short_flops(node.decode.flops), short_bytes(node.decode.bytes));
+    text += fmt::format("\ncost of one instance per {}\n  {} {}\n", node.cost_unit,
+                        short_flops(node.decode.flops), short_bytes(node.decode.bytes));
   }
   if (node.cache_bytes_per_token == 0 && node.cache_bytes_fixed == 0) return;
   text += fmt::format("  cache: {} bytes per token, {} bytes per sequence\n",

@@ -1,7 +1,10 @@
 #include "inspect/survey.h"
 
+#include <algorithm>
+
 #include "model/decoder.h"
 #include "model/draft_head.h"
+#include "model/prefill_shortcut.h"
 
 namespace cachalot {
 namespace {
@@ -58,7 +61,30 @@ Survey PlannedModel::survey(const SurveySize& size) const {
         View<const bf16>(nullptr, {size.grid.patches(), vision_.patch_width}));
     survey_marks(queue, vision_);
   }
-  return {size, queue.records(), regions_of(caches)};
+  Survey survey{size, queue.records(), regions_of(caches)};
+  if (check_shortcut(config)) survey_shortcut(size, survey);
+  return survey;
+}
+
+void PlannedModel::survey_shortcut(const SurveySize& size, Survey& survey) const {
+  const ModelConfig& config = this->config();
+  const Caches caches = Caches::planned(
+      config,
+      {.slots = size.batch, .max_context = size.context, .shortcut_tail = config.window_size});
+  meta::Queue queue(meta::Detail::survey);
+  for (const StepPart part : {StepPart::lower, StepPart::upper}) {
+    const StepShape step{.tokens = size.batch * size.tokens, .outputs = size.batch, .part = part};
+    const StepInputs inputs = planned_inputs(step, caches);
+    forward(queue, Context{config, weights_, constants_, caches, step, inputs});
+  }
+  for (const meta::Record& record : queue.records()) {
+    const bool own = std::ranges::any_of(
+        record.parts, [](const PartScope& scope) { return scope.part == &shortcut_part(); });
+    if (own) survey.records.push_back(record);
+  }
+  // The other caches lie where they lie without the ring.
+  add_region(survey.caches, caches.kept_copies(), 0);
+  add_region(survey.caches, caches.kept_mixes(), 0);
 }
 
 }  // namespace cachalot

@@ -52,6 +52,9 @@ class PlannedModel {
  private:
   PlannedModel() = default;
 
+  // Adds what only steps of the prefill shortcut do.
+  void survey_shortcut(const SurveySize& size, Survey& survey) const;
+
   std::unique_ptr<Checkpoint> checkpoint_;
   ModelWeights weights_;
   VisionWeights vision_;

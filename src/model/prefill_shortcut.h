@@ -10,8 +10,12 @@
 #pragma once
 
 #include "model/context.h"
+#include "ops/part.h"
 
 namespace cachalot {
+
+// The part of the model that only such steps run (ops/part.h).
+const Part& shortcut_part();
 
 // The last KV source; -1 without one.
 int64_t shortcut_cut(const ModelConfig& config);

@@ -1,0 +1,86 @@
+// The real program's inspect command.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "program_test.h"
+
+namespace cachalot {
+namespace {
+
+using test::ProgramResult;
+
+class InspectCommand : public test::ProgramTest {
+ protected:
+  std::string shown(const std::string& arguments) {
+    const ProgramResult result = program("inspect " + arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    return result.out;
+  }
+  void expect_shown(const std::string& arguments, const std::string& part) {
+    const std::string out = shown(arguments);
+    EXPECT_NE(out.find(part), std::string::npos) << arguments << "\n" << out;
+  }
+};
+
+TEST_F(InspectCommand, PrintsATreeThatFitsAHundredColumns) {
+  const std::string out = shown("tests/data/released --depth 0");
+  EXPECT_NE(out.find("2 groups of 6 layers: 1 source + 5 reusing"), std::string::npos);
+  EXPECT_EQ(out.find('\033'), std::string::npos);  // no terminal, no colour
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    // A byte that goes on with a character takes no column.
+    const auto columns = std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LE(columns, 100) << line;
+  }
+}
+
+TEST_F(InspectCommand, PrintsOnePartAsAPage) {
+  const std::string path = "groups-2x6/reusing/attention/output/projection";
+  const std::string out = shown("tests/data/released " + path);
+  for (const char* part :
+       {"Output projection", "x 2 groups x 5 layers", "419,430,400", "[B, T, 8192]",
+        "o_groups * o_lora_rank", "[B, T, 5120]", "layers.{layer}.attn.wo_b.weight",
+        "src/model/attention.cpp:", "struct LinearArgs", "o_lora_rank = 1024"}) {
+    EXPECT_NE(out.find(part), std::string::npos) << part << "\n" << out;
+  }
+  expect_shown("models/nano drafts/proposal/chain", "model-00003-of-00003.safetensors  bytes ");
+}
+
+TEST_F(InspectCommand, PrintsTheTreeForProgramsAndDocuments) {
+  const auto json = nlohmann::json::parse(shown("models/nano --json"));
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["totals"]["reconciled"], true);
+  EXPECT_EQ(json["root"]["parameters"]["total"], json["totals"]["parameters"]);
+  const auto node = nlohmann::json::parse(shown("models/nano read-out/head --json"));
+  EXPECT_EQ(node["operation"], "head");
+  expect_shown("models/nano --csv", "backbone/read-out/head,Head,head,1,524288,524288,");
+  expect_shown("models/nano --markdown --depth 1", "| &emsp;Backbone: 10 layers |");
+}
+
+TEST_F(InspectCommand, FiltersAndTotals) {
+  const std::string out = shown("models/nano --filter dspark_markov_rank");
+  EXPECT_NE(out.find("Markov chain"), std::string::npos) << out;
+  EXPECT_EQ(out.find("Embedding"), std::string::npos) << out;
+  expect_shown("tests/data/released --totals", "763,205,315,794      510,286,023,000");
+  expect_shown("models/nano --totals", "reconciled with the files' headers");
+}
+
+TEST_F(InspectCommand, TellsWhatDiffers) {
+  expect_shown("--diff models/nano models/nano", "no difference");
+  expect_shown("--diff models/nano tests/data/tiny-a",
+               "vocab_size                       2048 -> 512");
+}
+
+TEST_F(InspectCommand, SaysWhatIsWrong) {
+  expect_error("inspect nothing", 1, "nothing: ");
+  expect_error("inspect", 2, "checkpoint folder");
+  expect_error("inspect models/nano nowhere", 1, "the nearest:");
+  expect_error("inspect models/nano --json --csv", 2, "--csv");
+  expect_error("inspect models/nano --context 9999999", 1, "context: expected 1 to");
+  expect_error("inspect --diff models/nano", 2, "--diff");
+  expect_error("inspect " + write("config.json", "{}"), 1, "config.json");
+}
+
+}  // namespace
+}  // namespace cachalot
