@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "base/written_file.h"
 #include "inspect/explorer_json.h"
 #include "inspect/node_text.h"
 #include "inspect/tree_text.h"
 #include "report.h"
+#include "server/explore_file.h"
 #include "usage_error.h"
 
 namespace cachalot {
@@ -19,7 +21,7 @@ namespace {
 constexpr int kShownLevels = 3;
 
 struct InspectCommandOptions {
-  std::string model, path;
+  std::string model, path, html;
   std::vector<std::string> diff;
   ExplorerOptions explorer;
   TreeTextOptions tree{.depth = -1};  // -1: not said
@@ -48,6 +50,12 @@ void print_tree(const InspectCommandOptions& options, const Explorer& explorer, 
   }
 }
 
+Status write_page(const std::string& path, const Explorer& explorer) {
+  const Status status = write_text_file(path, explore_file(explorer_json(explorer)));
+  if (!status) return fail(status.error().in("--html"));
+  return {};
+}
+
 // Said where nobody asked: totals that are wrong must not pass unseen.
 void warn_of_mismatches(const Explorer& explorer) {
   if (explorer.mismatches.empty()) return;
@@ -62,6 +70,11 @@ Status run_command(const InspectCommandOptions& options) {
   if (options.totals) {
     fmt::print("{}", totals_text(explorer));
     if (!explorer.mismatches.empty()) throw CLI::RuntimeError(1);
+    return {};
+  }
+  if (!options.html.empty()) {
+    CACHALOT_OK(write_page(options.html, explorer));
+    warn_of_mismatches(explorer);
     return {};
   }
   const Node* node = &explorer.root;
@@ -112,6 +125,13 @@ void add_inspect_command(CLI::App& app) {
   json->excludes(markdown)->excludes(csv)->excludes(totals);
   markdown->excludes(csv)->excludes(totals);
   csv->excludes(totals);
+  command
+      ->add_option("--html", options->html,
+                   "Write the explorer's page to this file; it needs no server and no network")
+      ->excludes(json)
+      ->excludes(markdown)
+      ->excludes(csv)
+      ->excludes(totals);
   command->add_option("--diff", options->diff, "What differs between two models")->expected(2);
   command->callback([options] {
     const Status status = run_command(*options);

@@ -4,6 +4,7 @@
 
 #include "base/mapped_file.h"
 #include "engine/cache_fingerprint.h"
+#include "explorer_tree.h"
 #include "number_options.h"
 #include "report.h"
 #include "run_input.h"
@@ -172,6 +173,7 @@ Result<ApiServerOptions> api_server_options(const ServeOptions& options) {
   result.origins = options.origins;
   result.metrics = options.metrics;
   result.version = CACHALOT_VERSION;
+  result.explorer = [model = options.model.model] { return explorer_tree(model); };
   if (options.log_format == "none") return result;
   const LogFormat format = options.log_format == "json" ? LogFormat::json : LogFormat::text;
   result.http.log = [format](const HttpAccess& access) {
