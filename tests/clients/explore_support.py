@@ -22,6 +22,11 @@ class Explorer(Page):
         self.page.goto(self.address + (f"#{part}" if part else ""))
         self.page.wait_for_selector('html[data-ready="true"]')
 
+    def go(self, part):
+        """As open, without loading the page anew."""
+        self.page.evaluate("(part) => { location.hash = '#' + part; }", part)
+        self.page.wait_for_function("(part) => document.querySelector('#breadcrumb').dataset.part === part", arg=part)
+
     def title(self):
         return self.page.locator("#page h1").inner_text()
 
@@ -59,31 +64,36 @@ def canned_trace(model, prompt, seed=1):
 
     def layer(one, positions):
         rows = len(positions)
-        made = {"layer": one["layer"], "ratio": one["ratio"],
+        made = {"layer": one["layer"],
                 "experts": [some(config["n_routed_experts"], config["n_activated_experts"]) for _ in range(rows)],
                 "shares": [[1 / config["n_activated_experts"]] * config["n_activated_experts"] for _ in range(rows)],
                 "sinks": [draw.random() ** 3 for _ in range(config["n_heads"])],
                 "mix": {"attention": [[draw.random() for _ in range(config["hc_mult"])] for _ in range(rows)],
                         "experts": [[draw.random() for _ in range(config["hc_mult"])] for _ in range(rows)]}}
         if one["layer"] in handoffs["picks"]:
+            made["ratio"] = one["ratio"]
             made["picks"] = [some((p + 1) // one["ratio"], 6) for p in positions]
         if one["layer"] in handoffs["candidates"]:
             size = config["candidate_block_size"]
+            made["candidate_block"] = config["candidate_block_size"]
             made["candidates"] = [some(((p + 1) // one["ratio"] + size - 1) // size, 2) for p in positions]
         if one["engram"]:
             made["engram"] = {"rows": [[draw.randrange(10**6) for _ in range(24)] for _ in range(rows)],
                               "gate": [[draw.random() for _ in range(config["hc_mult"])] for _ in range(rows)]}
         return made
 
-    def step(kind, positions, **more):
+    def step(kind, positions, ids, **more):
         nodes = [{"id": leaf["id"], "layer": number, "seconds": 1e-4 * draw.random(), "bytes": draw.randrange(10**7),
                   "flops": draw.randrange(10**8), "floor_seconds": 2e-5 * draw.random()}
                  for leaf in leaves for number in leaf.get("layers", [-1])]
-        return {"kind": kind, "positions": positions, "seconds": sum(one["seconds"] for one in nodes),
-                "layers": [layer(one, positions) for one in layers], "nodes": nodes, **more}
+        return {"kind": kind, "tokens": ids, "positions": positions, "seconds": sum(one["seconds"] for one in nodes),
+                "layers": [layer(one, positions) for one in layers] if kind != "draft" else [], "nodes": nodes, **more}
 
     n = len(tokens)
+    answer = [one["id"] for one in generated]
     return {"tokens": tokens, "prompt_tokens": n, "generated": generated, "steps": [
-        step("prefill", list(range(n))),
-        step("verify", [n, n + 1, n + 2], drafts={"proposed": [901, 902, 777], "accepted": 2}),
-        step("decode", [n + 3])]}
+        step("prefill", list(range(n)), [one["id"] for one in tokens]),
+        step("draft", [n, n + 1, n + 2], [answer[0], 1, 1], drafts={"proposed": [901, 902, 777]}),
+        step("verify", [n, n + 1, n + 2, n + 3], [answer[0], 901, 902, 777],
+             drafts={"proposed": [901, 902, 777], "accepted": 2}),
+        step("decode", [n + 3], [answer[3]])]}

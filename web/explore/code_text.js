@@ -3,12 +3,15 @@
 
 import {element} from '../modules/dom.js';
 
-const keywords = new Set(('alignas auto bool break case char class co_return const constexpr continue default delete do ' +
-  'double else enum explicit false final float for friend if inline int int32_t int64_t mutable namespace ' +
-  'new noexcept nullptr operator override private protected public return size_t sizeof static struct ' +
-  'switch template this true typename uint8_t using virtual void while').split(' '));
+const keywords = new Set(
+    ('alignas auto bool break case char class co_return const constexpr continue default delete do ' +
+     'double else enum explicit false final float for friend if inline int int32_t int64_t mutable namespace ' +
+     'new noexcept nullptr operator override private protected public return size_t sizeof static struct ' +
+     'switch template this true typename uint8_t using virtual void while')
+        .split(' '));
 
-const tokens = /(\/\/.*|\/\*.*?\*\/)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(\b\d[\w.']*)|([A-Za-z_]\w*)/g;
+const tokens =
+    /(\/\/.*|\/\*.*?\*\/)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(\b\d[\w.']*)|([A-Za-z_]\w*)/g;
 
 function kindOf(match) {
   if (match[1]) return 'comment';
@@ -35,8 +38,9 @@ function colouredLine(text) {
 export function codeText(text, begin) {
   const box = element('pre', {class: 'source', tabindex: '0'});
   for (const [i, line] of text.replace(/\n$/, '').split('\n').entries()) {
-    box.append(element('span', {class: 'line-number', 'aria-hidden': 'true'}, `${begin + i}`),
-               element('code', {class: 'line'}, colouredLine(line), '\n'));
+    box.append(
+        element('span', {class: 'line-number', 'aria-hidden': 'true'}, `${begin + i}`),
+        element('code', {class: 'line'}, colouredLine(line), '\n'));
   }
   return box;
 }

@@ -1,11 +1,12 @@
-// Where everything of the diagram stands: the stack from top to bottom, hand-offs as arcs beside it.
-// Derived from the tree and the lists of layers and hand-offs; no structure is known here.
+// Where everything of the diagram stands: the stack from top to bottom, hand-offs as arcs beside
+// it. Derived from the tree and the lists of layers and hand-offs; no structure is known here.
 
 export const kinds = {
   compressed_kv: {title: 'Compressed KV', side: 'left', shift: -3},
   index_keys: {title: 'Index keys', side: 'left', shift: 3},
   picks: {title: 'Picks', side: 'right', shift: -3},
   candidates: {title: 'Candidates', side: 'right', shift: 3},
+  taps: {title: 'Taps', side: 'right', shift: 0},
 };
 
 export const rowWidth = 236;
@@ -13,10 +14,10 @@ const rowX = 122;
 const width = rowX * 2 + rowWidth;
 const rowHeight = 15, boxHeight = 23, pitch = 17, runGap = 5, boxGap = 14;
 
-// What stands in the stack, in order: {box: node}, or {layers: [entries of data.layers]}.
+// What stands in the stack, in order: {box: node}, or {layers: [entries of model.layers]}.
 function spine(model) {
   const structures = new Map();
-  for (const layer of model.data.layers) {
+  for (const layer of model.layers) {
     const node = model.nodes.get(layer.node);
     if (node) structures.set(node, [...(structures.get(node) ?? []), layer]);
   }
@@ -33,12 +34,15 @@ function spine(model) {
       parts.push({box: node});
     }
   };
-  walk(model.root);
+  // The code reads pictures when they come; their rows stand where tokens are embedded.
+  const enters = (node) => node.id === 'vision' ? 0 : 1;
+  [...model.root.children].sort((a, b) => enters(a) - enters(b)).forEach(walk);
   for (const part of parts) part.layers?.sort((a, b) => a.layer - b.layer);
   return parts;
 }
 
-// A run of layers begins: its structure belongs elsewhere, or its first structure comes round again.
+// A run of layers begins: its structure belongs elsewhere, or its first structure comes round
+// again.
 function beginsRun(model, layers, i) {
   if (i === 0) return false;
   const [before, now] = [layers[i - 1], layers[i]].map((one) => model.nodes.get(one.node));
@@ -51,15 +55,26 @@ function beginsRun(model, layers, i) {
 function place(model) {
   const blocks = [];
   let y = 10;
-  for (const part of spine(model)) {
+  const parts = spine(model);
+  for (const [at, part] of parts.entries()) {
     if (part.box) {
-      blocks.push({node: part.box, x: rowX, y, width: rowWidth, height: boxHeight});
-      y += boxHeight + boxGap;
+      // Steps inside a part of a part are as low as layers.
+      const small = (one) => one?.box && model.path(one.box).length > 3;
+      const height = small(part) ? rowHeight : boxHeight;
+      blocks.push({node: part.box, small: small(part), x: rowX, y, width: rowWidth, height});
+      y += height + (small(part) && small(parts[at + 1]) ? pitch - rowHeight : boxGap);
       continue;
     }
     part.layers.forEach((layer, i) => {
       if (beginsRun(model, part.layers, i)) y += runGap;
-      blocks.push({node: model.nodes.get(layer.node), layer, x: rowX, y, width: rowWidth, height: rowHeight});
+      blocks.push({
+        node: model.nodes.get(layer.node),
+        layer,
+        x: rowX,
+        y,
+        width: rowWidth,
+        height: rowHeight
+      });
       y += pitch;
     });
     y += boxGap - (pitch - rowHeight);
@@ -79,11 +94,16 @@ function arcPath(from, to, side, shift, longest) {
 
 export function layout(model) {
   const {blocks, height} = place(model);
-  const rows = new Map(blocks.filter((block) => block.layer).map((block) => [block.layer.layer, block]));
-  const spans = model.data.handoffs.flatMap((one) => one.consumers.map((to) => {
-    const [a, b] = [rows.get(one.source), rows.get(to)];
-    return a && b && a !== b ? {one, from: one.source, to, a: middle(a), b: middle(b)} : null;
-  })).filter(Boolean);
+  const rows =
+      new Map(blocks.filter((block) => block.layer).map((block) => [block.layer.layer, block]));
+  const spans = model.handoffs
+                    .flatMap((one) => one.consumers.map((to) => {
+                      const [a, b] = [rows.get(one.source), rows.get(to)];
+                      return a && b && a !== b ?
+                          {one, from: one.source, to, a: middle(a), b: middle(b)} :
+                          null;
+                    }))
+                    .filter(Boolean);
   const longest = Math.max(1, ...spans.map((span) => Math.abs(span.b - span.a)));
   const arcs = spans.filter((span) => kinds[span.one.kind]).map(({one, from, to, a, b}) => {
     const {side, shift} = kinds[one.kind];
@@ -94,7 +114,7 @@ export function layout(model) {
 
 // A hand-off's part in a layer: 'source', 'consumer' or null.
 export function roleOf(model, kind, layer) {
-  const all = model.data.handoffs.filter((one) => one.kind === kind);
+  const all = model.handoffs.filter((one) => one.kind === kind);
   if (all.some((one) => one.source === layer)) return 'source';
   return all.some((one) => one.consumers.includes(layer)) ? 'consumer' : null;
 }

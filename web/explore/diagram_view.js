@@ -1,6 +1,7 @@
 // The diagram on the page: moves and zooms, shows what the pointer or the keyboard is at.
 
 import {element, iconButton} from '../modules/dom.js';
+
 import {describe, drawArc, drawBlock, drawFlow} from './diagram_draw.js';
 import {kinds, layout} from './diagram_layout.js';
 import {svg} from './parts.js';
@@ -30,11 +31,18 @@ export class DiagramView {
     const {blocks, arcs, width} = this.plan;
     this.arcs = arcs.map((arc) => ({...arc, drawn: drawArc(arc)}));
     this.blocks = blocks.map((block) => ({...block, drawn: drawBlock(this.#model, block)}));
-    this.stage = svg('g', {}, drawFlow(blocks, width), svg('g', {class: 'arcs'}, ...this.arcs.map((arc) => arc.drawn)),
-                     ...this.blocks.map((block) => block.drawn));
-    this.picture = svg('svg', {class: 'stack', role: 'group', 'aria-label': 'The stack of layers, and what they hand on'}, this.stage);
-    const buttons = element('div', {class: 'zoom'}, iconButton('plus', 'Zoom in', () => this.#zoomBy(1.4)),
-                            iconButton('minus', 'Zoom out', () => this.#zoomBy(1 / 1.4)), iconButton('fit', 'Show all', () => this.fit()));
+    this.stage =
+        svg('g', {}, drawFlow(blocks, width),
+            svg('g', {class: 'arcs'}, ...this.arcs.map((arc) => arc.drawn)),
+            ...this.blocks.map((block) => block.drawn));
+    this.picture = svg(
+        'svg',
+        {class: 'stack', role: 'group', 'aria-label': 'The stack of layers, and what they hand on'},
+        this.stage);
+    const buttons = element(
+        'div', {class: 'zoom'}, iconButton('plus', 'Zoom in', () => this.#zoomBy(1.4)),
+        iconButton('minus', 'Zoom out', () => this.#zoomBy(1 / 1.4)),
+        iconButton('fit', 'Show all', () => this.fit()));
     this.said = element('p', {class: 'diagram-said', 'aria-hidden': 'true'});
     this.place.replaceChildren(this.picture, buttons, this.said);
     this.blocks[0].drawn.setAttribute('tabindex', '0');
@@ -42,10 +50,12 @@ export class DiagramView {
   }
 
   #legend() {
-    const present = Object.keys(kinds).filter((kind) => this.#model.data.handoffs.some((one) => one.kind === kind));
+    const present =
+        Object.keys(kinds).filter((kind) => this.#model.handoffs.some((one) => one.kind === kind));
     const buttons = present.map((kind) => {
-      const button = element('button', {type: 'button', class: `legend-entry kind-${kind}`, 'aria-pressed': 'true'},
-                             element('span', {class: 'legend-line', 'aria-hidden': 'true'}), kinds[kind].title);
+      const button = element(
+          'button', {type: 'button', class: `legend-entry kind-${kind}`, 'aria-pressed': 'true'},
+          element('span', {class: 'legend-line', 'aria-hidden': 'true'}), kinds[kind].title);
       button.onclick = () => {
         const on = button.getAttribute('aria-pressed') !== 'true';
         button.setAttribute('aria-pressed', `${on}`);
@@ -64,21 +74,25 @@ export class DiagramView {
       block.drawn.onblur = () => this.say(null);
       block.drawn.onclick = (event) => {
         const inner = event.target.closest('[data-node]');
-        if (!this.#moved) this.open(inner ? this.#model.nodes.get(inner.dataset.node) : block.node, block.layer?.layer);
+        if (!this.#moved)
+          this.open(
+              inner ? this.#model.nodes.get(inner.dataset.node) : block.node, block.layer?.layer);
       };
     }
     this.picture.onkeydown = (event) => this.#onKey(event);
     this.picture.addEventListener('wheel', (event) => this.#onWheel(event), {passive: false});
     this.picture.onpointerdown = (event) => this.#onDown(event);
     this.picture.onpointermove = (event) => this.#onMove(event);
-    this.picture.onpointerup = this.picture.onpointercancel = (event) => this.#pointers.delete(event.pointerId);
+    this.picture.onpointerup = this.picture.onpointercancel = (event) =>
+        this.#pointers.delete(event.pointerId);
   }
 
   // What the pointer is at, in words and by its arcs; null: what the page shows.
   say(block) {
     const layer = block?.layer?.layer;
     this.picture.classList.toggle('pointing', layer !== undefined);
-    for (const arc of this.arcs) arc.drawn.classList.toggle('lit', arc.from === layer || arc.to === layer);
+    for (const arc of this.arcs)
+      arc.drawn.classList.toggle('lit', arc.from === layer || arc.to === layer);
     this.said.textContent = block ? describe(this.#model, block) : '';
   }
 
@@ -87,7 +101,8 @@ export class DiagramView {
     const layers = new Set(node === this.#model.root ? [] : node.layers ?? []);
     let first = null;
     for (const block of this.blocks) {
-      const on = block.layer ? layers.has(block.layer.layer) : this.#model.contains(block.node, node);
+      const on =
+          block.layer ? layers.has(block.layer.layer) : this.#model.contains(block.node, node);
       block.drawn.classList.toggle('chosen', on);
       if (on) first ??= block;
     }
@@ -101,12 +116,12 @@ export class DiagramView {
   }
 
   focus() {
-    this.blocks.find((block) => block.drawn.getAttribute('tabindex') === '0')?.drawn.focus({preventScroll: true});
+    this.blocks.find((block) => block.drawn.getAttribute('tabindex') === '0')?.drawn.focus({
+      preventScroll: true
+    });
   }
 
-  #size() {
-    return [this.place.clientWidth, this.place.clientHeight];
-  }
+  #size() { return [this.place.clientWidth, this.place.clientHeight]; }
 
   fit() {
     const [wide, high] = this.#size();
@@ -133,7 +148,8 @@ export class DiagramView {
     const [wide, high] = this.#size();
     const {x, y, zoom} = this.#view;
     const focused = this.blocks.find((block) => block.drawn === document.activeElement);
-    const [px, py] = at ?? [wide / 2, focused ? y + (focused.y + focused.height / 2) * zoom : high / 2];
+    const [px, py] =
+        at ?? [wide / 2, focused ? y + (focused.y + focused.height / 2) * zoom : high / 2];
     const next = Math.min(8, Math.max(0.3, zoom * factor));
     this.#untouched = false;
     this.#move({zoom: next, x: px - (px - x) * next / zoom, y: py - (py - y) * next / zoom});
@@ -145,8 +161,10 @@ export class DiagramView {
     if (!high) return;
     const {y, zoom} = this.#view;
     const top = y + block.y * zoom, bottom = top + block.height * zoom, margin = 24;
-    if (top < margin) this.#move({y: y + margin - top});
-    else if (bottom > high - margin) this.#move({y: y - (bottom - high + margin)});
+    if (top < margin)
+      this.#move({y: y + margin - top});
+    else if (bottom > high - margin)
+      this.#move({y: y - (bottom - high + margin)});
   }
 
   #at(event) {
@@ -170,7 +188,10 @@ export class DiagramView {
     const {x, y, zoom} = this.#view;
     const within = (value, size, room) => Math.min(room - 80, Math.max(80 - size, value));
     this.#untouched = false;
-    this.#move({x: within(x + dx, this.plan.width * zoom, wide), y: within(y + dy, this.plan.height * zoom, high)});
+    this.#move({
+      x: within(x + dx, this.plan.width * zoom, wide),
+      y: within(y + dy, this.plan.height * zoom, high)
+    });
   }
 
   #onDown(event) {
@@ -188,7 +209,8 @@ export class DiagramView {
     if (!this.#moved) this.picture.setPointerCapture(event.pointerId);
     this.#moved = true;
     if (this.#pointers.size === 2) {
-      const [other] = [...this.#pointers].filter(([id]) => id !== event.pointerId).map(([, at]) => at);
+      const [other] =
+          [...this.#pointers].filter(([id]) => id !== event.pointerId).map(([, at]) => at);
       const apart = (at) => Math.max(10, Math.hypot(at[0] - other[0], at[1] - other[1]));
       this.#zoomBy(apart(now) / apart(before), [(now[0] + other[0]) / 2, (now[1] + other[1]) / 2]);
     } else {
@@ -207,9 +229,16 @@ export class DiagramView {
       block.drawn.focus({preventScroll: true});
     };
     const action = {
-      ArrowDown: () => go(at + 1), ArrowUp: () => go(at - 1), Home: () => go(0), End: () => go(this.blocks.length - 1),
-      Enter: () => this.open(this.blocks[at].node, this.blocks[at].layer?.layer), '+': () => this.#zoomBy(1.4), '=': () => this.#zoomBy(1.4),
-      '-': () => this.#zoomBy(1 / 1.4), '0': () => this.fit(), ' ': () => this.open(this.blocks[at].node),
+      ArrowDown: () => go(at + 1),
+      ArrowUp: () => go(at - 1),
+      Home: () => go(0),
+      End: () => go(this.blocks.length - 1),
+      Enter: () => this.open(this.blocks[at].node, this.blocks[at].layer?.layer),
+      '+': () => this.#zoomBy(1.4),
+      '=': () => this.#zoomBy(1.4),
+      '-': () => this.#zoomBy(1 / 1.4),
+      '0': () => this.fit(),
+      ' ': () => this.open(this.blocks[at].node),
     }[event.key];
     if (!action) return;
     event.preventDefault();

@@ -47,13 +47,17 @@ export function ranges(numbers) {
   const runs = [];
   for (const number of numbers) {
     const last = runs.at(-1);
-    if (last && number === last[1] + 1) last[1] = number;
-    else runs.push([number, number]);
+    if (last && number === last[1] + 1)
+      last[1] = number;
+    else
+      runs.push([number, number]);
   }
-  return runs.map(([from, to]) => {
-    if (from === to) return `${from}`;
-    return to === from + 1 ? `${from}, ${to}` : `${from}–${to}`;
-  }).join(', ');
+  return runs
+      .map(([from, to]) => {
+        if (from === to) return `${from}`;
+        return to === from + 1 ? `${from}, ${to}` : `${from}–${to}`;
+      })
+      .join(', ');
 }
 
 export const layersNamed = (numbers) =>

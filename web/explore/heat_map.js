@@ -32,8 +32,10 @@ function labels(rows) {
 
 // grid: {title, rows: labels, columns, value(r, c) 0..1, mark(r, c), describe(r, c)}
 export function heatMap(grid, width = 640) {
-  const cell = {width: Math.max(2, Math.min(22, Math.floor(width / grid.columns))),
-                height: grid.rows.length > 60 ? 4 : 10};
+  const cell = {
+    width: Math.max(2, Math.min(22, Math.floor(width / grid.columns))),
+    height: grid.rows.length > 60 ? 4 : 10
+  };
   const canvas = element('canvas', {class: 'heat', role: 'img', 'aria-label': grid.title});
   draw(canvas, grid, cell);
   const readout = element('p', {class: 'readout'}, grid.hint ?? '');
@@ -44,14 +46,20 @@ export function heatMap(grid, width = 640) {
     const inside = r >= 0 && c >= 0 && r < grid.rows.length && c < grid.columns;
     readout.textContent = (inside && grid.describe?.(r, c)) || grid.hint || '';
   };
-  canvas.onpointerleave = () => { readout.textContent = grid.hint ?? ''; };
-  return element('div', {class: 'heat-map'}, labels(grid.rows), element('div', {class: 'heat-scroll'}, canvas), readout);
+  canvas.onpointerleave = () => {
+    readout.textContent = grid.hint ?? '';
+  };
+  return element(
+      'div', {class: 'heat-map'}, labels(grid.rows), element('div', {class: 'heat-scroll'}, canvas),
+      readout);
 }
 
 // The same without labels and words, for a row of small ones.
 export function smallHeat(grid, width, height) {
   const canvas = element('canvas', {class: 'small-heat', 'aria-hidden': 'true'});
-  draw(canvas, grid, {width: Math.max(1, Math.floor(width / grid.columns)),
-                      height: Math.max(2, Math.floor(height / grid.rows.length))});
+  draw(canvas, grid, {
+    width: Math.max(1, Math.floor(width / grid.columns)),
+    height: Math.max(2, Math.floor(height / grid.rows.length))
+  });
   return canvas;
 }

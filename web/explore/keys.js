@@ -2,7 +2,8 @@
 
 export function connectKeys(page) {
   document.addEventListener('keydown', (event) => {
-    if (event.defaultPrevented || event.isComposing || document.querySelector('dialog[open]')) return;
+    if (event.defaultPrevented || event.isComposing || document.querySelector('dialog[open]'))
+      return;
     const typing = event.target.closest('input, textarea, select');
     if (event.key === 'Escape' && typing) {
       typing.blur();
@@ -10,7 +11,8 @@ export function connectKeys(page) {
     }
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     // What scrolls sideways keeps its arrows.
-    const scrolls = event.key.startsWith('Arrow') && event.target.closest('.table-frame, .source, .formula, .tokens');
+    const scrolls = event.key.startsWith('Arrow') &&
+        event.target.closest('.table-frame, .source, .formula, .tokens');
     if (scrolls) return;
     const action = {
       '/': () => page.search.focus(),

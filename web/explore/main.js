@@ -3,6 +3,7 @@
 import {announce, drawIcons, element} from '../modules/dom.js';
 import {recall, remember} from '../modules/storage.js';
 import {connectTheme} from '../modules/theme_switch.js';
+
 import {DiagramView} from './diagram_view.js';
 import {connectKeys} from './keys.js';
 import {loadModel} from './model.js';
@@ -23,10 +24,8 @@ class Explorer {
     drawIcons();
     connectTheme();
     this.#connectButtons();
-    try {
-      this.model = await loadModel(recall('key', ''));
-    } catch (error) {
-      byId('page').replaceChildren(element('p', {class: 'waiting', role: 'alert'}, error.message));
+    this.model = await this.#load();
+    if (!this.model) {
       document.documentElement.dataset.ready = 'failed';
       return;
     }
@@ -44,6 +43,20 @@ class Explorer {
     if (await this.watch.available()) byId('view-watch').hidden = false;
   }
 
+  // Waits for a server that is still loading; null, with the reason on the page, if nothing comes.
+  async #load() {
+    for (;;) {
+      try {
+        return await loadModel(recall('key', ''));
+      } catch (error) {
+        byId('page').replaceChildren(element(
+            'p', {class: 'waiting', role: error.again ? 'status' : 'alert'}, error.message));
+        if (!error.again) return null;
+        await new Promise((done) => setTimeout(done, 1000));
+      }
+    }
+  }
+
   #connectButtons() {
     byId('skip').onclick = (event) => {
       event.preventDefault();
@@ -54,7 +67,8 @@ class Explorer {
     const panes = [...document.querySelectorAll('.panes button')];
     for (const button of panes) button.onclick = () => this.showPane(button.dataset.pane);
     const narrow = matchMedia('(max-width: 860px)');
-    narrow.onchange = () => this.showPane(narrow.matches ? 'page' : recall('explorer.map', 'diagram'));
+    narrow.onchange = () =>
+        this.showPane(narrow.matches ? 'page' : recall('explorer.map', 'diagram'));
     this.showPane(narrow.matches ? 'page' : recall('explorer.map', 'diagram'));
   }
 
@@ -73,8 +87,9 @@ class Explorer {
   #frame() {
     const {name, commit, build, source} = this.model.data;
     byId('model-name').textContent = name;
-    byId('foot').append(element('span', {}, `${name} from ${source}. Cachalot ${build}, commit ${commit}. `),
-                        'Formulas by KaTeX.');
+    byId('foot').append(
+        element('span', {}, `${name} from ${source}. Cachalot ${build}, commit ${commit}. `),
+        'Formulas by KaTeX.');
     if (document.getElementById('model-data')) byId('view-chat').remove();
   }
 
@@ -85,8 +100,10 @@ class Explorer {
     const narrow = matchMedia('(max-width: 860px)').matches;
     if (narrow) this.showPane('page');
     const hash = `#${node.id}`;
-    if (location.hash === hash) this.#follow(true);
-    else location.hash = hash;
+    if (location.hash === hash)
+      this.#follow(true);
+    else
+      location.hash = hash;
   }
 
   up() {
@@ -116,24 +133,31 @@ class Explorer {
     byId('main').scrollTop = 0;
     const title = byId('page').querySelector('h1');
     const inMap = document.activeElement?.closest('.map');
-    if (inMap) announce(title.textContent);
-    else title.focus({preventScroll: true});
+    if (inMap)
+      announce(title.textContent);
+    else
+      title.focus({preventScroll: true});
   }
 
   #show() {
     for (const view of ['parts', 'totals', 'watch']) {
-      if (view === this.view) byId(`view-${view}`).setAttribute('aria-current', 'page');
-      else byId(`view-${view}`).removeAttribute('aria-current');
+      if (view === this.view)
+        byId(`view-${view}`).setAttribute('aria-current', 'page');
+      else
+        byId(`view-${view}`).removeAttribute('aria-current');
     }
     byId('view-parts').href = `#${this.current.id}`;
     byId('breadcrumb').hidden = this.view !== 'parts';
     if (this.view === 'parts') {
+      byId('breadcrumb').dataset.part = this.current.id;
       byId('breadcrumb').replaceChildren(breadcrumb(this.model, this.current));
-      byId('page').replaceChildren(nodeView(this.model, this.current, this.watch.about(this.current)));
+      byId('page').replaceChildren(
+          nodeView(this.model, this.current, this.watch.about(this.current)));
       this.tree.show(this.current);
       this.diagram.show(this.current);
     } else {
-      byId('page').replaceChildren(this.view === 'totals' ? totalsView(this.model) : this.watch.page());
+      byId('page').replaceChildren(
+          this.view === 'totals' ? totalsView(this.model) : this.watch.page());
     }
     document.title = `${byId('page').querySelector('h1').textContent} – Cachalot explorer`;
   }
@@ -141,8 +165,9 @@ class Explorer {
   #unknown(name) {
     const found = this.model.search(name.split('/').at(-1).replaceAll('-', ' '), 3);
     const links = found.flatMap(({node}) => [' ', element('a', {href: `#${node.id}`}, node.title)]);
-    byId('page').prepend(element('p', {class: 'notice', role: 'status'}, `There is no part called “${name}” here.`,
-                                 ...(links.length ? [' Perhaps:', ...links] : [])));
+    byId('page').prepend(element(
+        'p', {class: 'notice', role: 'status'}, `There is no part called “${name}” here.`,
+        ...(links.length ? [' Perhaps:', ...links] : [])));
   }
 
   // A step was watched: what is on the page may say something of it.

@@ -14,6 +14,15 @@ export class Model {
     this.parents = new Map();
     this.#enter(data.root, null);
     this.order = [...this.nodes.values()];
+    this.layers = [...data.layers].sort((a, b) => a.layer - b.layer);
+    this.handoffs = [...data.handoffs, ...this.#taps()];
+  }
+
+  // What the draft head takes from the backbone is handed on like the rest.
+  #taps() {
+    const first = this.layers.find((layer) => layer.draft);
+    const sources = this.data.config.dspark_target_layer_ids ?? [];
+    return first ? sources.map((source) => ({kind: 'taps', source, consumers: [first.layer]})) : [];
   }
 
   #enter(node, parent) {
@@ -22,9 +31,7 @@ export class Model {
     for (const child of node.children) this.#enter(child, node);
   }
 
-  parent(node) {
-    return this.parents.get(node) ?? null;
-  }
+  parent(node) { return this.parents.get(node) ?? null; }
 
   // From the root to the node.
   path(node) {
@@ -33,9 +40,7 @@ export class Model {
     return path;
   }
 
-  contains(outer, node) {
-    return this.path(node).includes(outer);
-  }
+  contains(outer, node) { return this.path(node).includes(outer); }
 
   // The neighbour `step` further among the children of the same part.
   sibling(node, step) {
@@ -49,6 +54,12 @@ export class Model {
     const terms = node.count_terms ?? [];
     const shared = outer.every((term, i) => term.n === terms[i]?.n && term.what === terms[i]?.what);
     return shared ? terms.slice(outer.length) : terms;
+  }
+
+  // Those of them that the title does not tell already.
+  untoldTerms(node) {
+    const told = node.title.match(/\d+/g) ?? [];
+    return this.ownTerms(node).filter((term) => !told.includes(`${term.n}`));
   }
 
   // {node, why} for every part that the words find, the best first.
@@ -94,15 +105,16 @@ export async function loadModel(key) {
   if (inside) return new Model(JSON.parse(inside.textContent));
   let response;
   try {
-    response = await fetch('/explore/model.json',
-                           {headers: key ? {Authorization: `Bearer ${key}`} : {}});
+    response =
+        await fetch('/explore/model.json', {headers: key ? {Authorization: `Bearer ${key}`} : {}});
   } catch {
     throw new Error('The server cannot be reached. Is it running?');
   }
   if (response.status === 401) {
     throw new Error('The server asks for an API key: enter it in the settings of the chat page.');
   }
-  if (response.status === 503) throw new Error('The model is being loaded. Try again in a moment.');
+  if (response.status === 503)
+    throw Object.assign(new Error('The model is being loaded …'), {again: true});
   const body = await response.json().catch(() => null);
   if (!response.ok || !body?.root) {
     throw new Error(body?.error?.message ?? `The server answered ${response.status}.`);

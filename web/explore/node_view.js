@@ -2,11 +2,15 @@
 
 import {element, icon} from '../modules/dom.js';
 import {count, plural} from '../modules/words.js';
+
 import {codeText} from './code_text.js';
 import {bytes, flops, layersNamed, parameters, shape, share} from './figures.js';
 import {formula} from './formula.js';
 import {bar, code, linkTo, section, table} from './parts.js';
+import {reconciliation} from './totals_view.js';
 import {whereItSits} from './where.js';
+
+const mostNames = 12;  // of tensors that have no file
 
 const timesWords = (terms) => terms.map((term) => `${count(term.n)} ${term.what}`).join(' × ');
 
@@ -15,135 +19,225 @@ function keyFigure(value, words, exact = '') {
 }
 
 function head(model, node) {
-  const chips = element('p', {class: 'chips'},
-      element('span', {class: `tag ${node.learned ? 'learned' : ''}`},
-              node.learned ? 'learned' : 'nothing learned'),
+  const chips = element(
+      'p', {class: 'chips'},
+      element(
+          'span', {class: `tag ${node.learned ? 'learned' : ''}`},
+          node.learned ? 'learned' : 'nothing learned'),
       node.operation ? element('span', {class: 'tag'}, code(node.operation)) : null,
       node.dtype ? element('span', {class: 'tag plain-tag'}, node.dtype) : null);
   const figures = element('dl', {class: 'key-figures'});
   if (node.parameters.total > 0) {
-    figures.append(keyFigure(parameters(node.parameters.total), 'parameters',
-                             count(node.parameters.total)),
-                   keyFigure(bytes(node.bytes.total), 'of weights', `${count(node.bytes.total)} bytes`));
+    figures.append(
+        keyFigure(parameters(node.parameters.total), 'parameters', count(node.parameters.total)),
+        keyFigure(bytes(node.bytes.total), 'of weights', `${count(node.bytes.total)} bytes`));
     const whole = model.root.parameters.total;
     if (node !== model.root) {
       figures.append(keyFigure(share(node.parameters.total, whole), 'of the model’s parameters'));
     }
   }
-  if (node.count > 1) figures.append(keyFigure(`× ${count(node.count)}`, timesWords(node.count_terms)));
-  return element('header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, node.title), chips,
-                 element('p', {class: 'sentence'}, node.sentence),
-                 node.formula ? formula(node.formula) : null,
-                 figures.children.length ? figures : null);
+  if (node.count > 1)
+    figures.append(keyFigure(`× ${count(node.count)}`, timesWords(node.count_terms)));
+  return element(
+      'header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, node.title), chips,
+      element('p', {class: 'sentence'}, node.sentence), node.formula ? formula(node.formula) : null,
+      node === model.root ? reconciliation(model.data.totals) : null,
+      figures.children.length ? figures : null);
 }
 
 function dimension(symbol, name, number) {
   const same = String(symbol) === String(name);
-  return element('span', {class: 'dimension'}, element('span', {class: 'symbol'}, String(symbol)),
-                 element('span', {class: 'meaning'}, same ? '' : String(name)),
-                 element('span', {class: 'number'}, String(symbol) === String(number) ? '' : `${number}`));
+  return element(
+      'span', {class: 'dimension'}, element('span', {class: 'symbol'}, String(symbol)),
+      element('span', {class: 'meaning'}, same ? '' : String(name)),
+      element('span', {class: 'number'}, String(symbol) === String(number) ? '' : `${number}`));
 }
+
+const operandKinds = {
+  cache: 'cache',
+  constant: 'constant',
+  step: 'of the step'
+};
 
 function tensorLine(direction, tensor) {
   const dimensions = element('span', {class: 'dimensions'});
-  tensor.shape.forEach((symbol, i) => dimensions.append(
-      dimension(symbol, tensor.names?.[i] ?? symbol, tensor.numbers?.[i] ?? symbol)));
-  return element('li', {}, element('span', {class: 'direction'}, direction),
-                 element('span', {class: 'tensor-name'}, code(tensor.name), element('span', {class: 'soft'}, tensor.dtype)),
-                 dimensions);
+  tensor.shape.forEach(
+      (symbol, i) => dimensions.append(
+          dimension(symbol, tensor.names?.[i] ?? symbol, tensor.numbers?.[i] ?? symbol)));
+  return element(
+      'li', {}, element('span', {class: 'direction'}, direction),
+      element(
+          'span', {class: 'tensor-name'}, code(tensor.name),
+          element(
+              'span', {class: 'soft'},
+              [operandKinds[tensor.kind], tensor.dtype].filter(Boolean).join(', '))),
+      dimensions);
 }
 
 function shapes(node) {
   if (!node.inputs.length && !node.outputs.length) return null;
   const lines = element('ul', {class: 'shapes'});
-  for (const one of node.inputs) lines.append(tensorLine('in', one));
+  // What all parts take, positions and tables of the step, comes last.
+  const kinds = ['activation', 'cache', 'constant', 'step'];
+  const place = (one) => kinds.indexOf(one.kind ?? 'activation');
+  const inputs = [...node.inputs].sort((a, b) => place(a) - place(b));
+  for (const one of inputs) lines.append(tensorLine('in', one));
   for (const one of node.outputs) lines.append(tensorLine('out', one));
   return section('Shapes', lines);
 }
 
+// Without files there is nothing to say of a tensor but its name.
+function namesOf(weight, all) {
+  if (all === 1) return element('p', {class: 'place-name'}, code(weight.places[0].tensor));
+  const names = weight.places.slice(0, mostNames).map((place) => place.tensor);
+  const rest = all - names.length;
+  return element(
+      'details', {class: 'places'},
+      element(
+          'summary', {}, code(weight.tensor),
+          element('span', {class: 'soft'}, plural(all, 'tensor'))),
+      element(
+          'p', {class: 'note-line'}, code(names.join(', ')),
+          rest > 0 ? ` and ${count(rest)} more` : ''));
+}
+
 function placesOf(weight) {
   if (!weight.places?.length) return null;
-  const known = weight.places.some((place) => place.file);
-  const rows = weight.places.map((place) => [
-    code(place.tensor), place.file ? code(place.file) : '–',
-    place.file ? `${count(place.begin)} – ${count(place.end)}` : '–']);
-  return element('details', {class: 'places'},
-      element('summary', {}, code(weight.tensor),
-              element('span', {class: 'soft'}, plural(weight.places.length + (weight.more ?? 0), 'tensor'))),
-      known ? table(`Where ${weight.tensor} lies`, ['tensor', 'file', 'bytes from – to'], rows, [2]) :
-              element('p', {class: 'note-line'},
-                      weight.places.map((place) => place.tensor).join(', '), ': no file, as this is a configuration only.'),
+  const all = weight.places.length + (weight.more ?? 0);
+  if (!weight.places.some((place) => place.file)) return namesOf(weight, all);
+  const rows = weight.places.map(
+      (place) =>
+          [code(place.tensor), place.file ? code(place.file) : 'missing',
+           place.file ? `${count(place.begin)} – ${count(place.end)}` : '']);
+  return element(
+      'details', {class: 'places'},
+      element(
+          'summary', {}, code(weight.tensor),
+          element('span', {class: 'soft'}, plural(all, 'tensor'))),
+      table(`Where ${weight.tensor} lies`, ['tensor', 'file', 'bytes from – to'], rows, [2]),
       weight.more ? element('p', {class: 'note-line'}, `… and ${count(weight.more)} more.`) : null);
 }
 
-function weights(node) {
+// Weights that two parts read are counted in one of them.
+function roleOf(model, weight) {
+  const owner = model.nodes.get(weight.owner);
+  if (!owner) return code(weight.role);
+  return element(
+      'span', {}, code(weight.role), element('span', {class: 'soft'}, ', counted in '),
+      linkTo(owner));
+}
+
+function weights(model, node) {
   if (!node.weights.length) return null;
-  const rows = node.weights.map((weight) => [
-    code(weight.role), shape(weight.shape), weight.orientation, code(weight.dtype),
-    weight.parameters ? count(weight.parameters) : '–', count(weight.bytes)]);
-  return section('Weights',
-      table('Weights of one instance', ['', 'shape', 'orientation', 'stored as', 'parameters', 'bytes'], rows, [4, 5]),
+  const rows = node.weights.map(
+      (weight) =>
+          [roleOf(model, weight), shape(weight.shape), weight.orientation, code(weight.dtype),
+           weight.parameters ? count(weight.parameters) : '–', count(weight.bytes)]);
+  return section(
+      'Weights',
+      table(
+          'Weights of one instance',
+          ['role', 'shape', 'orientation', 'stored as', 'parameters', 'bytes'], rows, [4, 5]),
       element('p', {class: 'note-line'}, node.bias ? 'With a bias.' : 'No bias.'),
       element('div', {class: 'place-list'}, ...node.weights.map(placesOf)));
 }
 
 function parameterTable(node) {
   if (!node.parameters.total) return null;
-  const times = (node.count_terms ?? []).flatMap((term) =>
-      [element('span', {class: 'operator'}, '×'),
-       element('span', {class: 'term'}, element('b', {}, count(term.n)), element('span', {}, term.what))]);
-  const sum = element('p', {class: 'product'},
-      element('span', {class: 'term'}, element('b', {}, count(node.parameters.instance)),
-              element('span', {}, node.count > 1 ? 'per instance' : 'parameters')),
+  const times = (node.count_terms ?? [])
+                    .flatMap(
+                        (term) =>
+                            [element('span', {class: 'operator'}, '×'),
+                             element(
+                                 'span', {class: 'term'}, element('b', {}, count(term.n)),
+                                 element('span', {}, term.what))]);
+  const sum = element(
+      'p', {class: 'product'},
+      element(
+          'span', {class: 'term'}, element('b', {}, count(node.parameters.instance)),
+          element('span', {}, node.count > 1 ? 'per instance' : 'parameters')),
       ...times,
-      ...(node.count > 1 ? [element('span', {class: 'operator'}, '='),
-                            element('span', {class: 'term total'}, element('b', {}, count(node.parameters.total)),
-                                    element('span', {}, 'parameters'))] : []));
-  const rows = (node.table ?? []).map((row) =>
-      [row.component, row.calculation, count(row.parameters)]);
-  return section('Parameters', sum,
-      rows.length ? table('Parameters of one instance', ['component', 'calculation', 'parameters'], rows, [1, 2],
-                          ['one instance', '', count(node.parameters.instance)]) : null);
+      ...(node.count > 1 ?
+              [
+                element('span', {class: 'operator'}, '='),
+                element(
+                    'span', {class: 'term total'}, element('b', {}, count(node.parameters.total)),
+                    element('span', {}, 'parameters'))
+              ] :
+              []));
+  const rows =
+      (node.table ?? []).map((row) => [row.component, row.calculation, count(row.parameters)]);
+  return section(
+      'Parameters', sum,
+      rows.length ? table(
+                        'Parameters of one instance', ['component', 'calculation', 'parameters'],
+                        rows, [1, 2], ['one instance', '', count(node.parameters.instance)]) :
+                    null);
 }
 
 function costTable(model, node) {
   const {batch, prefill_tokens: tokens, context} = model.data;
   const row = (name, cost, rows) => {
     const perToken = [cost.flops / rows, cost.bytes / rows];
-    return [name, flops(perToken[0]), bytes(perToken[1]),
-            node.count > 1 ? flops(perToken[0] * node.count) : null,
-            node.count > 1 ? bytes(perToken[1] * node.count) : null].filter((cell) => cell !== null);
+    return [
+      name, flops(perToken[0]), bytes(perToken[1]),
+      node.count > 1 ? flops(perToken[0] * node.count) : null,
+      node.count > 1 ? bytes(perToken[1] * node.count) : null
+    ].filter((cell) => cell !== null);
   };
   const {decode, prefill} = node.cost;
   if (!decode.flops && !decode.bytes && !prefill.flops && !prefill.bytes) return null;
-  const heads = ['', 'arithmetic', 'memory read and written'];
-  if (node.count > 1) heads.push(`all ${count(node.count)}`, '');
-  return section('Cost per token',
-      table('Cost per token', heads, [row('reply', decode, batch), row('prompt', prefill, tokens)], [1, 2, 3, 4]),
-      element('p', {class: 'note-line'},
+  const heads = ['step', 'arithmetic', 'memory'];
+  if (node.count > 1) heads.push(`all ${count(node.count)}: arithmetic`, 'memory');
+  return section(
+      'Cost per token',
+      table(
+          'Cost per token', heads, [row('reply', decode, batch), row('prompt', prefill, tokens)],
+          [1, 2, 3, 4]),
+      element(
+          'p', {class: 'note-line'},
           `At a context of ${count(context)} tokens. Reply: a step of ${plural(batch, 'token')}. ` +
-          `Prompt: a step of ${count(tokens)} tokens.`),
-      node.cache_bytes_per_token || node.cache_bytes_fixed ? element('p', {class: 'note-line'},
-          [node.cache_bytes_per_token ? `${bytes(node.cache_bytes_per_token)} per token of context` : '',
-           node.cache_bytes_fixed ? `${bytes(node.cache_bytes_fixed)} per sequence` : '']
-              .filter(Boolean).join(' and ') + ' are kept in caches.') : null);
+              `Prompt: a step of ${count(tokens)} tokens.`),
+      node.cache_bytes_per_token || node.cache_bytes_fixed ?
+          element(
+              'p', {class: 'note-line'},
+              [
+                node.cache_bytes_per_token ?
+                    `${bytes(node.cache_bytes_per_token)} per token of context` :
+                    '',
+                node.cache_bytes_fixed ? `${bytes(node.cache_bytes_fixed)} per sequence` : ''
+              ].filter(Boolean)
+                      .join(' and ') +
+                  ' are kept in caches.') :
+          null);
 }
+
+const mainOutput = (node) => node.outputs.find((one) => !operandKinds[one.kind]) ?? node.outputs[0];
 
 function childList(model, node) {
   if (!node.children.length) return null;
   const most = Math.max(...node.children.map((child) => child.parameters.total));
   const lines = node.children.map((child) => {
-    const terms = model.ownTerms(child);
-    const out = child.outputs[0];
-    return element('li', {}, element('a', {class: 'child', href: `#${child.id}`},
-        element('span', {class: 'child-title'}, child.title,
-                terms.length ? element('span', {class: 'times'}, `× ${terms.map((term) => count(term.n)).join(' × ')}`) : null),
-        element('span', {class: 'child-sentence'}, child.sentence),
-        element('span', {class: 'child-figures'},
-                element('span', {}, child.parameters.total ? parameters(child.parameters.total) : '–'),
+    const terms = model.untoldTerms(child);
+    const out = mainOutput(child);
+    return element(
+        'li', {},
+        element(
+            'a', {class: 'child', href: `#${child.id}`},
+            element(
+                'span', {class: 'child-title'}, child.title,
+                terms.length ? element(
+                                   'span', {class: 'times'},
+                                   `× ${terms.map((term) => count(term.n)).join(' × ')}`) :
+                               null),
+            element('span', {class: 'child-sentence'}, child.sentence),
+            element(
+                'span', {class: 'child-figures'},
+                element(
+                    'span', {}, child.parameters.total ? parameters(child.parameters.total) : '–'),
                 bar(most ? child.parameters.total / most : 0)),
-        out ? element('span', {class: 'child-shape'}, '→ ', code(shape(out.shape))) : null,
-        icon('chevronRight')));
+            out ? element('span', {class: 'child-shape'}, '→ ', code(shape(out.shape))) : null,
+            icon('chevronRight')));
   });
   return section('Parts, in order', element('ol', {class: 'children'}, ...lines));
 }
@@ -151,37 +245,48 @@ function childList(model, node) {
 function evidence(model, node) {
   const content = [];
   for (const place of node.evidence.code) {
-    content.push(element('figure', {class: 'excerpt'},
-        element('figcaption', {}, code(`${place.file}:${place.begin}–${place.end}`),
-                element('span', {class: 'soft'}, `${place.function}, at commit ${model.data.commit}`)),
+    content.push(element(
+        'figure', {class: 'excerpt'},
+        element(
+            'figcaption', {}, code(`${place.file}:${place.begin}–${place.end}`),
+            element('span', {class: 'soft'}, `${place.function}, at commit ${model.data.commit}`)),
         codeText(place.excerpt, place.begin)));
   }
   const keys = node.evidence.config;
   if (keys.length) {
-    content.push(table('Configuration keys', ['configuration key', 'value'],
+    content.push(table(
+        'Configuration keys', ['configuration key', 'value'],
         keys.map((key) => [code(key), code(JSON.stringify(model.data.config[key]) ?? '–')])));
   }
   if (node.evidence.tensors) {
-    content.push(element('p', {class: 'note-line'},
-        `${plural(node.evidence.tensors, 'tensor')} of the checkpoint ${node.evidence.tensors === 1 ? 'is' : 'are'} read here.`));
+    content.push(element(
+        'p', {class: 'note-line'},
+        `${plural(node.evidence.tensors, 'tensor')} of the checkpoint ${
+            node.evidence.tensors === 1 ? 'is' : 'are'} read here.`));
   }
   return content.length ? section('Evidence', ...content) : null;
 }
 
 // `traced`: what a watched step says about this part, an element or null.
 export function nodeView(model, node, traced = null) {
-  const where = node.layers?.length ? section('Where it sits', whereItSits(model, node),
-      element('p', {class: 'note-line'}, `In ${layersNamed(node.layers)}.`)) : null;
-  return element('article', {class: 'node'}, head(model, node), traced, where, childList(model, node),
-                 shapes(node), weights(node), parameterTable(node), costTable(model, node),
-                 evidence(model, node));
+  const where = node.layers?.length ?
+      section(
+          'Where it sits', whereItSits(model, node),
+          element('p', {class: 'note-line'}, `In ${layersNamed(node.layers)}.`)) :
+      null;
+  return element(
+      'article', {class: 'node'}, head(model, node), traced, where, childList(model, node),
+      shapes(node), weights(model, node), parameterTable(node), costTable(model, node),
+      evidence(model, node));
 }
 
 export function breadcrumb(model, node) {
   const items = model.path(node).map((one) => {
-    const terms = model.ownTerms(one).filter((term) => !one.title.includes(String(term.n)));
+    const terms = model.untoldTerms(one);
     const counts = terms.length ? element('span', {class: 'times'}, timesWords(terms)) : null;
-    return element('li', {}, one === node ? element('span', {'aria-current': 'page'}, one.title) : linkTo(one), counts);
+    return element(
+        'li', {}, one === node ? element('span', {'aria-current': 'page'}, one.title) : linkTo(one),
+        counts);
   });
   return element('ol', {}, ...items);
 }

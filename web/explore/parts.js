@@ -9,18 +9,31 @@ export const section = (title, ...content) =>
 export function table(caption, heads, rows, numbers = [], foot = null) {
   const cell = (tag, content, i, more = {}) =>
       element(tag, {class: numbers.includes(i) ? 'figure' : null, ...more}, content ?? '');
-  const body = element('tbody', {}, ...rows.map((row) =>
-      element('tr', {}, ...row.map((content, i) =>
-          i === 0 ? cell('th', content, i, {scope: 'row'}) : cell('td', content, i)))));
-  const made = element('table', {}, element('caption', {class: 'visually-hidden'}, caption),
-      element('thead', {}, element('tr', {}, ...heads.map((head, i) =>
-          cell('th', head, i, {scope: 'col'})))), body);
+  const body = element(
+      'tbody', {},
+      ...rows.map(
+          (row) => element(
+              'tr', {},
+              ...row.map(
+                  (content, i) =>
+                      i === 0 ? cell('th', content, i, {scope: 'row'}) : cell('td', content, i)))));
+  const made = element(
+      'table', {}, element('caption', {class: 'visually-hidden'}, caption),
+      element(
+          'thead', {},
+          element('tr', {}, ...heads.map((head, i) => cell('th', head, i, {scope: 'col'})))),
+      body);
   if (foot) {
-    made.append(element('tfoot', {}, element('tr', {}, ...foot.map((content, i) =>
-        cell(i === 0 ? 'th' : 'td', content, i, i === 0 ? {scope: 'row'} : {})))));
+    made.append(element(
+        'tfoot', {},
+        element(
+            'tr', {},
+            ...foot.map(
+                (content, i) =>
+                    cell(i === 0 ? 'th' : 'td', content, i, i === 0 ? {scope: 'row'} : {})))));
   }
-  return element('div', {class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': caption},
-                 made);
+  return element(
+      'div', {class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': caption}, made);
 }
 
 export const code = (text) => element('code', {}, text);

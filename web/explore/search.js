@@ -2,6 +2,7 @@
 
 import {announce, element} from '../modules/dom.js';
 import {plural} from '../modules/words.js';
+
 import {layersNamed} from './figures.js';
 
 export class Search {
@@ -34,7 +35,9 @@ export class Search {
     const wanted = this.field.value.trim();
     this.list.replaceChildren(...items);
     if (wanted && !items.length) {
-      this.list.append(element('li', {class: 'none', role: 'option', 'aria-disabled': 'true', 'aria-selected': 'false'}, 'Nothing is called that.'));
+      this.list.append(element(
+          'li', {class: 'none', role: 'option', 'aria-disabled': 'true', 'aria-selected': 'false'},
+          'Nothing is called that.'));
     }
     this.#show(wanted !== '');
     this.#mark();
@@ -44,8 +47,11 @@ export class Search {
   #item(hit, i) {
     const path = this.model.path(hit.node).slice(1, -1).map((one) => one.title).join(' › ');
     const layers = hit.node.layers?.length ? layersNamed(hit.node.layers) : '';
-    const item = element('li', {role: 'option', id: `found-${i}`},
-        element('span', {class: 'found-title'}, hit.node.title, element('span', {class: 'soft'}, layers)),
+    const item = element(
+        'li', {role: 'option', id: `found-${i}`},
+        element(
+            'span', {class: 'found-title'}, hit.node.title,
+            element('span', {class: 'soft'}, layers)),
         element('span', {class: 'found-why'}, hit.why || path));
     // Before the field loses the focus.
     item.onpointerdown = (event) => {
@@ -62,7 +68,8 @@ export class Search {
   }
 
   #mark() {
-    [...this.list.children].forEach((item, i) => item.setAttribute('aria-selected', `${i === this.#chosen}`));
+    [...this.list.children].forEach(
+        (item, i) => item.setAttribute('aria-selected', `${i === this.#chosen}`));
     const item = this.list.children[this.#chosen];
     if (this.#chosen < 0 || !item) return;
     this.field.setAttribute('aria-activedescendant', item.id);
@@ -80,7 +87,8 @@ export class Search {
   #onKey(event) {
     const count = this.#found.length;
     if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
-      if (count) this.#chosen = (this.#chosen + (event.key === 'ArrowDown' ? 1 : count - 1)) % count;
+      if (count)
+        this.#chosen = (this.#chosen + (event.key === 'ArrowDown' ? 1 : count - 1)) % count;
       this.#mark();
     } else if (event.key === 'Enter') {
       this.#take(this.#chosen);

@@ -2,6 +2,7 @@
 
 import {element} from '../modules/dom.js';
 import {count} from '../modules/words.js';
+
 import {parameters} from './figures.js';
 
 export class TreeView {
@@ -19,18 +20,26 @@ export class TreeView {
   }
 
   #item(node, level) {
-    const terms = this.#model.ownTerms(node);
-    const row = element('span', {class: 'tree-row'},
-        element('span', {class: 'twist', 'aria-hidden': 'true'}),
+    const terms = this.#model.untoldTerms(node);
+    const row = element(
+        'span', {class: 'tree-row'}, element('span', {class: 'twist', 'aria-hidden': 'true'}),
         element('span', {class: 'tree-title'}, node.title),
-        terms.length ? element('span', {class: 'times'}, `×${terms.map((term) => count(term.n)).join('×')}`) : null,
-        element('span', {class: 'tree-size'}, node.parameters.total ? parameters(node.parameters.total) : ''));
-    const item = element('li', {role: 'treeitem', tabindex: '-1', 'aria-level': `${level}`,
-                                'aria-selected': 'false'}, row);
+        terms.length ?
+            element('span', {class: 'times'}, `×${terms.map((term) => count(term.n)).join('×')}`) :
+            null,
+        element(
+            'span', {class: 'tree-size'},
+            node.parameters.total ? parameters(node.parameters.total) : ''));
+    const item = element(
+        'li',
+        {role: 'treeitem', tabindex: '-1', 'aria-level': `${level}`, 'aria-selected': 'false'},
+        row);
     item.node = node;
     row.onclick = (event) => {
-      if (event.target.classList.contains('twist') && node.children.length) this.#expand(item, !this.#expanded(item));
-      else this.open(node);
+      if (event.target.classList.contains('twist') && node.children.length)
+        this.#expand(item, !this.#expanded(item));
+      else
+        this.open(node);
     };
     if (node.children.length) {
       item.setAttribute('aria-expanded', 'false');
@@ -40,16 +49,15 @@ export class TreeView {
     return item;
   }
 
-  #expanded(item) {
-    return item.getAttribute('aria-expanded') === 'true';
-  }
+  #expanded(item) { return item.getAttribute('aria-expanded') === 'true'; }
 
   #expand(item, on) {
     if (!item.hasAttribute('aria-expanded')) return;
     item.setAttribute('aria-expanded', `${on}`);
     if (!on || item.querySelector('ul')) return;
     const level = Number(item.getAttribute('aria-level')) + 1;
-    item.append(element('ul', {role: 'group'}, ...item.node.children.map((child) => this.#item(child, level))));
+    item.append(element(
+        'ul', {role: 'group'}, ...item.node.children.map((child) => this.#item(child, level))));
   }
 
   // Marks the node and opens the way to it.
@@ -67,13 +75,11 @@ export class TreeView {
     if (item.checkVisibility()) item.firstChild.scrollIntoView({block: 'nearest'});
   }
 
-  focus() {
-    this.#current?.focus();
-  }
+  focus() { this.#current?.focus(); }
 
   #visible() {
-    return [...this.list.querySelectorAll('[role="treeitem"]')]
-        .filter((item) => !item.parentElement.closest('[aria-expanded="false"]'));
+    return [...this.list.querySelectorAll('[role="treeitem"]')].filter(
+        (item) => !item.parentElement.closest('[aria-expanded="false"]'));
   }
 
   #onKey(event) {
@@ -81,7 +87,8 @@ export class TreeView {
     if (!item || event.ctrlKey || event.metaKey || event.altKey) return;
     const all = this.#visible();
     const at = all.indexOf(item);
-    const to = {ArrowDown: all[at + 1], ArrowUp: all[at - 1], Home: all[0], End: all.at(-1)}[event.key];
+    const to =
+        {ArrowDown: all[at + 1], ArrowUp: all[at - 1], Home: all[0], End: all.at(-1)}[event.key];
     if (event.key === 'ArrowRight' && !this.#expanded(item) && item.node.children.length) {
       this.#expand(item, true);
     } else if (event.key === 'ArrowRight' && item.node.children.length) {

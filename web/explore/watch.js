@@ -4,6 +4,7 @@ import {announce, element} from '../modules/dom.js';
 import {explain, unreachable} from '../modules/server.js';
 import {recall} from '../modules/storage.js';
 import {plural} from '../modules/words.js';
+
 import {time} from './figures.js';
 import {section} from './parts.js';
 import {tokenStrip} from './token_strip.js';
@@ -11,7 +12,9 @@ import {stepName, Trace} from './trace.js';
 import {draftsOf, engramOf, expertsOf, mixesOf, picksOf, sinksOf} from './watch_parts.js';
 import {timeOf, timesOf} from './watch_time.js';
 
-const example = 'The capital of France is Paris. What is the capital of Japan?';
+const example = 'What is the capital of Japan?';
+const mostTokens = 64;
+const mostAsked = 64;  // texts of single tokens
 
 export class Watch {
   #trace = null;
@@ -20,9 +23,7 @@ export class Watch {
   #indexLayer = null;
   #page = null;
 
-  constructor(model) {
-    this.model = model;
-  }
+  constructor(model) { this.model = model; }
 
   #headers() {
     const key = recall('key', '');
@@ -42,28 +43,56 @@ export class Watch {
   async #ask(prompt, tokens) {
     let response;
     try {
-      response = await fetch('/v1/trace', {method: 'POST', headers: {'Content-Type': 'application/json', ...this.#headers()},
-                                           body: JSON.stringify({prompt, max_tokens: tokens})});
+      response = await fetch('/v1/trace', {
+        method: 'POST',
+        headers: {'Content-Type': 'application/json', ...this.#headers()},
+        body: JSON.stringify({prompt, max_tokens: tokens, raw: this.raw.checked})
+      });
     } catch {
       throw unreachable();
     }
     const body = await response.json().catch(() => null);
     if (!response.ok || !body?.steps) throw explain(response.status, body);
-    return new Trace(body);
+    const trace = new Trace(body);
+    await Promise.all(trace.unknown().slice(0, mostAsked).map((id) => this.#askText(trace, id)));
+    return trace;
+  }
+
+  // Best effort: a token without a text is shown by its number.
+  async #askText(trace, id) {
+    try {
+      const response = await fetch('/detokenize', {
+        method: 'POST',
+        headers: {'Content-Type': 'application/json', ...this.#headers()},
+        body: JSON.stringify({tokens: [id]})
+      });
+      const body = await response.json();
+      if (response.ok) trace.texts.set(id, body.content);
+    } catch {
+      // Its number says enough.
+    }
   }
 
   // The view; kept, so that going to a part and back loses nothing.
   page() {
     if (this.#page) return this.#page;
     this.result = element('div', {});
-    this.prompt = element('textarea', {id: 'watch-prompt', rows: '3', 'aria-describedby': 'watch-help'});
+    this.prompt =
+        element('textarea', {id: 'watch-prompt', rows: '3', 'aria-describedby': 'watch-help'});
     this.prompt.value = example;
-    this.tokens = element('input', {id: 'watch-tokens', inputmode: 'numeric', autocomplete: 'off', value: '4'});
+    this.tokens = element(
+        'input', {id: 'watch-tokens', inputmode: 'numeric', autocomplete: 'off', value: '8'});
+    this.raw = element('input', {type: 'checkbox', id: 'watch-raw'});
     this.start = element('button', {type: 'submit', class: 'primary', id: 'watch-start'}, 'Watch');
-    const form = element('form', {class: 'watch-form'},
-        element('div', {class: 'field'}, element('label', {for: 'watch-prompt'}, 'Prompt'), this.prompt),
-        element('div', {class: 'watch-line'}, element('label', {for: 'watch-tokens'}, 'Tokens to answer'), this.tokens, this.start,
-                element('p', {class: 'field-help', id: 'watch-help'}, 'Given to the model as it stands, without chat format. At most 512 tokens.')));
+    const label = (id, text) => element('label', {'for': id}, text);
+    const help = 'A question is asked as in a chat, without thinking. At most 512 tokens.';
+    const form = element(
+        'form', {class: 'watch-form'},
+        element('div', {class: 'field'}, label('watch-prompt', 'Prompt'), this.prompt),
+        element(
+            'div', {class: 'watch-line'}, label('watch-tokens', 'Tokens to answer'), this.tokens,
+            element('label', {class: 'watch-raw'}, this.raw, 'Raw text, no chat'), this.start),
+        element('p', {class: 'field-help', id: 'watch-help'}, help));
     form.onsubmit = (event) => {
       event.preventDefault();
       this.#run();
@@ -71,18 +100,23 @@ export class Watch {
     this.prompt.onkeydown = (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.#run();
     };
-    this.#page = element('article', {class: 'node watch'},
-        element('header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, 'Watch a step'),
-                element('p', {class: 'sentence'}, 'Type a prompt and see what the model did with it: experts, picks, gates, drafts, time.')),
+    this.#page = element(
+        'article', {class: 'node watch'},
+        element(
+            'header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, 'Watch a step'),
+            element(
+                'p', {class: 'sentence'},
+                'Type a prompt and see what the model did with it: experts, picks, gates, drafts, time.')),
         form, this.result);
     return this.#page;
   }
 
   async #run() {
-    const tokens = Math.max(1, Math.min(64, Math.floor(Number(this.tokens.value)) || 1));
+    const tokens = Math.max(1, Math.min(mostTokens, Math.floor(Number(this.tokens.value)) || 1));
     this.tokens.value = `${tokens}`;
     this.start.disabled = true;
-    this.result.replaceChildren(element('p', {class: 'waiting', role: 'status'}, 'The model is at work …'));
+    this.result.replaceChildren(
+        element('p', {class: 'waiting', role: 'status'}, 'The model is at work …'));
     try {
       this.#trace = await this.#ask(this.prompt.value, tokens);
       this.#chooseStep(0);
@@ -112,20 +146,30 @@ export class Watch {
   }
 
   #view() {
-    return {trace: this.#trace, model: this.model, step: this.#trace.steps[this.#step], row: this.#row};
+    const step = this.#trace.steps[this.#step];
+    const seen = this.#trace.seen(step);
+    return {trace: this.#trace, model: this.model, step, row: this.#row, seen};
   }
 
   #draw() {
     const focused = document.activeElement?.dataset?.keep;
     const view = this.#view();
-    const parts = [
-      ['Drafts', draftsOf(view)], ['Experts', expertsOf(view, null)],
-      ['Picks', picksOf(view, null, this.#indexLayer, (layer) => this.#chooseIndexLayer(layer))],
-      ['N-gram memory', engramOf(view, null)], ['Attention sinks', sinksOf(view, null)],
-      ['Mixing of the copies', mixesOf(view, null)], ['Time and memory', timesOf(view)],
-    ].filter(([, content]) => content).map(([title, content]) => section(title, content));
+    const parts =
+        [
+          ['Drafts', draftsOf(view)],
+          ['Experts', expertsOf(view, null)],
+          [
+            'Picks', picksOf(view, null, this.#indexLayer, (layer) => this.#chooseIndexLayer(layer))
+          ],
+          ['N-gram memory', engramOf(view, null)],
+          ['Attention sinks', sinksOf(view, null)],
+          ['Mixing of the copies', mixesOf(view, null)],
+          ['Time and memory', timesOf(view)],
+        ].filter(([, content]) => content)
+            .map(([title, content]) => section(title, content));
     this.result.replaceChildren(element('div', {class: 'watched'}, this.#head(view), ...parts));
-    if (focused) this.result.querySelector(`[data-keep="${focused}"]`)?.focus({preventScroll: true});
+    if (focused)
+      this.result.querySelector(`[data-keep="${focused}"]`)?.focus({preventScroll: true});
   }
 
   #chooseIndexLayer(layer) {
@@ -135,20 +179,40 @@ export class Watch {
   }
 
   #head(view) {
-    const steps = element('div', {class: 'steps', role: 'group', 'aria-label': 'Steps'}, ...view.trace.steps.map((step, i) => {
-      const button = element('button', {type: 'button', 'aria-pressed': `${i === this.#step}`, 'data-keep': `step-${i}`,
-                                        onclick: () => this.#chooseStep(i)},
-          element('b', {}, stepName(step)), element('span', {}, `${plural(step.positions.length, 'token')}, ${time(step.seconds)}`));
-      return button;
-    }));
+    const steps = element(
+        'div', {class: 'steps', role: 'group', 'aria-label': 'Steps'},
+        ...view.trace.steps.map((step, i) => {
+          const button = element(
+              'button', {
+                type: 'button',
+                'aria-pressed': `${i === this.#step}`,
+                'data-keep': `step-${i}`,
+                onclick: () => this.#chooseStep(i)
+              },
+              element('b', {}, stepName(step)),
+              element(
+                  'span', {}, `${plural(step.positions.length, 'token')}, ${time(step.seconds)}`));
+          return button;
+        }));
     const inStep = new Set(view.step.positions);
     const tokens = tokenStrip(view.trace.tokens, {
-      label: 'Tokens: choose one', current: view.step.positions[view.row], choose: (at) => this.#choosePosition(at),
-      style: (at) => ({classes: [at >= view.trace.prompt ? 'generated' : '', inStep.has(at) ? '' : 'outside'].filter(Boolean),
-                       label: at >= view.trace.prompt ? 'generated' : ''})});
-    const cut = view.trace.data.truncated ? element('p', {class: 'note-line'}, `Shortened: ${view.trace.data.truncated}`) : null;
-    return section('Steps and tokens', steps, tokens, cut,
-        element('p', {class: 'note-line'}, 'Choose a step, or a token to see what happened at it. Generated tokens are underlined.'));
+      label: 'Tokens: choose one',
+      current: view.step.positions[view.row],
+      choose: (at) => this.#choosePosition(at),
+      style: (at) => ({
+        classes: [
+          at >= view.trace.prompt ? 'generated' : '', inStep.has(at) ? '' : 'outside'
+        ].filter(Boolean),
+        label: at >= view.trace.prompt ? 'generated' : ''
+      })
+    });
+    const cut = [view.trace.data.truncated, view.step.truncated].filter(Boolean).join('; ');
+    return section(
+        'Steps and tokens', steps, tokens,
+        cut ? element('p', {class: 'note-line'}, `Shortened: ${cut}.`) : null,
+        element(
+            'p', {class: 'note-line'},
+            'Choose a step, or a token to see what happened at it. Generated tokens are underlined.'));
   }
 
   // What the watched step says about a part, for the part's page.
@@ -160,16 +224,21 @@ export class Watch {
     const pictures = [
       timeOf(view, node, layers),
       inside(['route', 'moe']) && layers ? expertsOf(view, layers) : null,
-      inside(['index_select']) && layers ? picksOf(view, layers, this.#indexLayer, (layer) => {
-        this.#chooseIndexLayer(layer);
-        document.getElementById('in-the-step')?.replaceWith(this.about(node));
-      }) : null,
+      inside(['index_select']) && layers ?
+          picksOf(
+              view, layers, this.#indexLayer,
+              (layer) => {
+                this.#chooseIndexLayer(layer);
+                document.getElementById('in-the-step')?.replaceWith(this.about(node));
+              }) :
+          null,
       inside(['engram']) && layers ? engramOf(view, layers) : null,
       inside(['sparse_attention']) && layers ? sinksOf(view, layers) : null,
       inside(['hyper']) && layers ? mixesOf(view, layers) : null,
     ].filter(Boolean);
     if (!pictures.length) return null;
-    const part = section(`In the watched step: ${stepName(view.step).toLowerCase()}`, ...pictures,
+    const part = section(
+        `In the watched step: ${stepName(view.step).toLowerCase()}`, ...pictures,
         element('p', {class: 'note-line'}, element('a', {href: '#/watch'}, 'All of the step')));
     part.id = 'in-the-step';
     return part;

@@ -2,6 +2,7 @@
 
 import {element} from '../modules/dom.js';
 import {plural} from '../modules/words.js';
+
 import {bytes, flops, layersNamed, share, time} from './figures.js';
 import {bar, linkTo, table} from './parts.js';
 
@@ -9,10 +10,20 @@ const shown = 12;
 
 function row(model, cost, total) {
   const node = model.nodes.get(cost.id);
-  const path = node ? [model.parent(node)?.title, node.layers ? layersNamed(node.layers) : ''].filter(Boolean).join(', ') : '';
-  return [element('span', {class: 'time-part'}, node ? linkTo(node) : cost.id, element('span', {class: 'soft'}, path)),
-          time(cost.seconds), element('span', {class: 'share-cell'}, bar(cost.seconds / total), element('span', {}, share(cost.seconds, total))),
-          bytes(cost.bytes), cost.floor ? share(cost.floor, cost.seconds) : '–'];
+  const path = node ?
+      [model.parent(node)?.title, node.layers ? layersNamed(node.layers) : ''].filter(Boolean).join(
+          ', ') :
+      '';
+  return [
+    element(
+        'span', {class: 'time-part'}, node ? linkTo(node) : cost.id,
+        element('span', {class: 'soft'}, path)),
+    time(cost.seconds),
+    element(
+        'span', {class: 'share-cell'}, bar(cost.seconds / total),
+        element('span', {}, share(cost.seconds, total))),
+    bytes(cost.bytes), cost.floor ? share(cost.floor, cost.seconds) : '–'
+  ];
 }
 
 export function timesOf(view) {
@@ -22,18 +33,30 @@ export function timesOf(view) {
   const heads = ['part', 'time', 'of the step', 'memory', 'floor / time'];
   const rows = costs.map((cost) => row(view.model, cost, total));
   const rest = rows.slice(shown);
-  return element('div', {}, table('Time of the slowest parts', heads, rows.slice(0, shown), [1, 3, 4]),
-      rest.length ? element('details', {class: 'places'}, element('summary', {}, plural(rest.length, 'more part')),
-                            table('Time of the other parts', heads, rest, [1, 3, 4])) : null,
-      element('p', {class: 'note-line'}, 'Floor: the time that the machine’s memory and arithmetic need at least. 100 % would be perfect.'));
+  return element(
+      'div', {}, table('Time of the slowest parts', heads, rows.slice(0, shown), [1, 3, 4]),
+      rest.length ? element(
+                        'details', {class: 'places'},
+                        element('summary', {}, plural(rest.length, 'more part')),
+                        table('Time of the other parts', heads, rest, [1, 3, 4])) :
+                    null,
+      element(
+          'p', {class: 'note-line'},
+          'Floor: the time that the machine’s memory and arithmetic need at least. 100 % would be perfect.'));
 }
 
 // One part's own line, on its page.
 export function timeOf(view, node, layers) {
   const cost = view.trace.costOf(view.step, node.id, layers);
   if (!cost) return null;
-  const figures = [[time(cost.seconds), `${share(cost.seconds, view.step.seconds)} of the step`], [bytes(cost.bytes), 'of memory'],
-                   [flops(cost.flops), 'of arithmetic'], [cost.floor ? share(cost.floor, cost.seconds) : '–', 'of the time is the floor']];
-  return element('dl', {class: 'key-figures'}, ...figures.map(([value, words]) =>
-      element('div', {}, element('dd', {}, value), element('dt', {}, words))));
+  const figures = [
+    [time(cost.seconds), `${share(cost.seconds, view.step.seconds)} of the step`],
+    [bytes(cost.bytes), 'of memory'], [flops(cost.flops), 'of arithmetic'],
+    [cost.floor ? share(cost.floor, cost.seconds) : '–', 'of the time is the floor']
+  ];
+  return element(
+      'dl', {class: 'key-figures'},
+      ...figures.map(
+          ([value, words]) =>
+              element('div', {}, element('dd', {}, value), element('dt', {}, words))));
 }
