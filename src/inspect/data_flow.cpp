@@ -30,6 +30,15 @@ NodeOperand::Kind kind_of(const meta::Operand& operand) {
 
 bool is_weight(const meta::Operand& operand) { return is_in(PlannedMemory::weights, operand.data); }
 
+// An address is used again by other temporaries: what is read must be as large as what was written.
+bool DataFlow::same_memory(OperandPlace written, OperandPlace read) const {
+  const auto bytes = [&](OperandPlace place) {
+    const meta::Operand& operand = records_[place.record].operands[place.operand];
+    return operand.shape.elements() * size_of(operand.dtype);
+  };
+  return bytes(written) == bytes(read);
+}
+
 DataFlow::DataFlow(const std::vector<meta::Record>& records) : records_(records) {
   std::unordered_map<const void*, OperandPlace> last;
   writers_.resize(records.size());
@@ -41,7 +50,7 @@ DataFlow::DataFlow(const std::vector<meta::Record>& records) : records_(records)
     for (size_t i = 0; i < operands.size(); ++i) {
       if (!is_in(PlannedMemory::arena, operands[i].data) || !is_read(operands[i])) continue;
       const auto found = last.find(operands[i].data);
-      if (found == last.end()) continue;
+      if (found == last.end() || !same_memory(found->second, {r, i})) continue;
       writers_[r][i] = found->second.record;
       readers_[found->second.record][found->second.operand].push_back(r);
     }
@@ -56,6 +65,7 @@ DataFlow::DataFlow(const std::vector<meta::Record>& records) : records_(records)
 std::vector<OperandPlace> DataFlow::inputs_of(const std::vector<size_t>& records) const {
   std::vector<OperandPlace> inputs;
   std::unordered_set<const void*> seen;
+  std::unordered_set<std::string> named;  // what a step brings has no address
   for (const size_t r : records) {
     for (size_t i = 0; i < records_[r].operands.size(); ++i) {
       const meta::Operand& operand = records_[r].operands[i];
@@ -65,7 +75,11 @@ std::vector<OperandPlace> DataFlow::inputs_of(const std::vector<size_t>& records
       if (kind != NodeOperand::Kind::activation && !ids) continue;
       const size_t writer = writers_[r][i];
       if (writer != kNobody && holds(records, writer)) continue;
-      if (operand.data != nullptr && !seen.insert(operand.data).second) continue;
+      // Filled piece by piece: nobody has written it before.
+      if (writer == kNobody && operand.role == Role::inout) continue;
+      if (operand.data != nullptr ? !seen.insert(operand.data).second
+                                  : !named.insert(operand.field).second)
+        continue;
       inputs.push_back({r, i});
     }
   }

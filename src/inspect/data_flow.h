@@ -27,6 +27,8 @@ class DataFlow {
   std::vector<OperandPlace> outputs_of(const std::vector<size_t>& records) const;
 
  private:
+  bool same_memory(OperandPlace written, OperandPlace read) const;
+
   const std::vector<meta::Record>& records_;
   std::vector<std::vector<size_t>> writers_;               // [record][operand]: kNobody or a record
   std::vector<std::vector<std::vector<size_t>>> readers_;  // [record][operand]

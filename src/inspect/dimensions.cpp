@@ -68,8 +68,8 @@ class Evaluator {
       return result;
     }
     const size_t begin = at_;
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) {
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
+                                  text_[at_] == '_' || text_[at_] == '.')) {
       ++at_;
     }
     const std::string_view word = text_.substr(begin, at_ - begin);
@@ -104,6 +104,9 @@ ConfigKeys::ConfigKeys(const ModelConfig& config) {
     const std::string key(flat.empty() ? nested : flat);
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>, int64_t>) {
       numbers_.emplace(key, member);
+    } else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>,
+                                        std::vector<int64_t>>) {
+      numbers_.emplace(key + ".size", std::ssize(member));
     }
     texts_.emplace_back(key, text_of(member));
   });
@@ -146,22 +149,35 @@ std::vector<std::string> split_list(std::string_view list) {
   return pieces;
 }
 
-std::vector<Dimension> dimensions_of(const ShapeSeries& shapes, const SurveySizes& sizes,
-                                     const ConfigKeys& keys, int64_t vision_ratio,
-                                     const std::vector<std::string_view>& expressions) {
-  const auto constant = [&](int64_t number) {
-    Dimension dimension{"", fmt::format("{}", number), number};
+namespace {
+
+// "field: expression" is for that field alone and comes before what is for all.
+std::string name_of_extent(int64_t number, const ConfigKeys& keys, std::string_view field,
+                           const std::vector<std::string_view>& expressions) {
+  for (const bool own : {true, false}) {
     for (const std::string_view list : expressions) {
-      for (const std::string& expression : split_list(list)) {
-        if (keys.value_of(expression) != number) continue;
-        dimension.name = expression;
-        return dimension;
+      for (const std::string& piece : split_list(list)) {
+        const size_t colon = piece.find(": ");
+        if ((colon != piece.npos) != own) continue;
+        if (own && piece.substr(0, colon) != field) continue;
+        const std::string expression = own ? piece.substr(colon + 2) : piece;
+        if (keys.value_of(expression) == number) return expression;
       }
     }
-    return dimension;
+  }
+  return fmt::format("{}", number);
+}
+
+}  // namespace
+
+std::vector<Dimension> dimensions_of(const ShapeSeries& shapes, const SurveySizes& sizes,
+                                     const ConfigKeys& keys, std::string_view field,
+                                     const std::vector<std::string_view>& expressions) {
+  const auto constant = [&](int64_t number) {
+    return Dimension{"", name_of_extent(number, keys, field, expressions), number};
   };
   const int64_t batch = sizes.base.batch, shown_batch = sizes.shown.batch;
-  const int64_t cells = vision_ratio * vision_ratio;
+  const int64_t cells = sizes.vision_ratio * sizes.vision_ratio;
   std::vector<Dimension> result;
   for (int i = 0; i < shapes.base.rank(); ++i) {
     const int64_t extent = shapes.base[i], shown = shapes.shown[i];

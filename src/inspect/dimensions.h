@@ -26,8 +26,8 @@ class ConfigKeys {
  public:
   explicit ConfigKeys(const ModelConfig& config);
 
-  // An expression of keys, whole numbers, + - * / and brackets; nullopt where a key is no single
-  // whole number or a division leaves a rest.
+  // An expression of keys, whole numbers, + - * / and brackets; KEY.size is how many numbers a list
+  // has. nullopt where a key is no single whole number or a division leaves a rest.
   std::optional<int64_t> value_of(std::string_view expression) const;
   // The keys in a list of expressions, each once, in order.
   std::vector<std::string> keys_in(std::string_view expressions) const;
@@ -47,14 +47,14 @@ struct ShapeSeries {
 };
 
 struct SurveySizes {
-  SurveySize base, more_tokens, more_sequences, more_context, shown;
-  int64_t page_tokens = 256;
+  SurveySize base, shown;
+  int64_t vision_ratio = 1;
 };
 
-// What a model's shapes are made of. `expressions`: lists of the parts around the operation, from
-// the innermost on.
+// What the shape of an operation's field is made of. `expressions`: lists of the parts around it,
+// from the innermost on.
 std::vector<Dimension> dimensions_of(const ShapeSeries& shapes, const SurveySizes& sizes,
-                                     const ConfigKeys& keys, int64_t vision_ratio,
+                                     const ConfigKeys& keys, std::string_view field,
                                      const std::vector<std::string_view>& expressions);
 
 }  // namespace cachalot

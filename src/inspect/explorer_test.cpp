@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "inspect/explorer_json.h"
+#include "inspect/survey.h"
 #include "inspect/tree_text.h"
 
 namespace cachalot {
@@ -171,6 +172,59 @@ TEST(Explorer, DrawsTheHandOffsOfTheRelease) {
   EXPECT_EQ((hand_offs[{"compressed_kv", 2}].bytes_per_token), 144);
   EXPECT_EQ((hand_offs[{"index_keys", 20}].bytes_per_token), 68);
   EXPECT_EQ(node_at(released(), "backbone").cache_bytes_per_token, 890 + 4);
+}
+
+std::vector<std::string> fields(const std::vector<NodeOperand>& operands) {
+  std::vector<std::string> result;
+  for (const NodeOperand& operand : operands) result.push_back(operand.name);
+  return result;
+}
+
+TEST(Explorer, TellsWhatGoesIntoAPartAndWhatComesOut) {
+  const Node& backbone = node_at(released(), "backbone");
+  EXPECT_EQ(fields(backbone.inputs), (std::vector<std::string>{"ids"}));
+  EXPECT_EQ(fields(backbone.outputs).back(), "logits");
+  const Node& group = node_at(released(), "backbone/groups-2x6");
+  EXPECT_EQ(fields(group.inputs), (std::vector<std::string>{"stream", "pre_in"}));
+  const Node& attention = node_at(released(), "backbone/groups-2x6/reusing/attention");
+  EXPECT_EQ(fields(attention.inputs), (std::vector<std::string>{"stream", "pre_in", "chosen"}));
+  EXPECT_EQ(names(attention.inputs[2].shape), (std::vector<std::string>{"B", "T", "index_topk"}));
+  const Node& chain = node_at(released(), "drafts/proposal/chain");
+  EXPECT_EQ(names(chain.outputs[0].shape),
+            (std::vector<std::string>{"B", "dspark_block_size + 1"}));
+  const Node& see = node_at(released(), "vision");
+  EXPECT_EQ(symbols(see.outputs.back().shape), (std::vector<std::string>{"patches / 9", "5120"}));
+}
+
+TEST(Explorer, CountsAtTheSizeAskedFor) {
+  const Explorer explorer =
+      explored(kSource / "tests/data/released", {.context = 1024, .batch = 4, .prefill = 100});
+  const Node& node = node_at(explorer, "backbone/groups-2x6/reusing/attention/output/projection");
+  ASSERT_EQ(node.inputs[0].shape.size(), 3u);
+  EXPECT_EQ(node.inputs[0].shape[0].number, 4);
+  EXPECT_EQ(node.decode.flops, 4 * 2 * 41'943'040);
+  EXPECT_EQ(node.prefill.flops, 400.0 * 2 * 41'943'040);
+  EXPECT_EQ(node_at(explorer, "backbone").cache_bytes_per_token, 890 + 4);
+}
+
+TEST(Explorer, PlacesWhatQueuesNote) {
+  const auto config = load_config(kSource / "models/nano");
+  ASSERT_TRUE(config);
+  const auto model = PlannedModel::make(*config);
+  ASSERT_TRUE(model);
+  const Explorer explorer = explored(kSource / "models/nano");
+  std::set<std::pair<std::string, int64_t>> places;
+  for (const meta::Record& record : model->survey({1, 1, 256, {4, 4}}).records) {
+    const NodePlace* place = place_of(explorer, record.parts);
+    ASSERT_NE(place, nullptr) << record.name << " " << record.label;
+    const Node& node = node_at(explorer, place->node);
+    EXPECT_EQ(node.id, place->node);
+    const bool experts = record.name == "moe_experts";
+    EXPECT_EQ(node.operation, experts ? "" : record.name) << node.id;
+    places.insert({place->node, place->layer});
+  }
+  EXPECT_TRUE(places.contains({"backbone/read-out/head", -1}));
+  EXPECT_TRUE(places.contains({"backbone/layers-2-3/reusing/experts/router", 3}));
 }
 
 TEST(Explorer, NamesALayersStructureForEveryLayer) {
@@ -345,6 +399,7 @@ TEST(ConfigKeys, EvaluatesExpressions) {
   EXPECT_EQ(keys.value_of("no_such_key"), std::nullopt);
   EXPECT_EQ(keys.value_of("(dim"), std::nullopt);
   EXPECT_EQ(keys.value_of("engram_layer_ids"), std::nullopt);
+  EXPECT_EQ(keys.value_of("engram_layer_ids.size + 1"), 3);
   EXPECT_EQ(keys.keys_in("dim * (hc_mult + 1), dim, nothing"),
             (std::vector<std::string>{"dim", "hc_mult"}));
 }

@@ -83,7 +83,6 @@ Node NodeBuilder::node_of(const Instances& instances, const std::string& slug,
   const Part& part = *first.part;
   Around inside = around;
   inside.id = around.id.empty() ? slug : fmt::format("{}/{}", around.id, slug);
-  inside.expressions.insert(inside.expressions.begin(), part.dimensions);
   if (part.account[0] != '\0') inside.account = part.account;
   if (part.cost_unit[0] != '\0') inside.cost_unit = part.cost_unit;
   inside.borrows = around.borrows || part.borrows;
@@ -99,7 +98,7 @@ Node NodeBuilder::node_of(const Instances& instances, const std::string& slug,
     if (instance.occurrence->records.empty() || !first.member.empty()) continue;
     places_.emplace(instance.occurrence->path, NodePlace{node.id, instance.layer});
   }
-  if (first.member.empty()) add_flow(node, first, inside.expressions);
+  if (first.member.empty()) add_flow(node, {&first, 1});
   if (!first.records.empty()) fill_leaf(node, instances);
   add_children(node, instances, inside);
   return node;
@@ -187,6 +186,7 @@ Node NodeBuilder::group_of(const Instances& instances, const Pattern& pattern, c
       "{} {} to {}: the first of each group chooses entries for itself and those that follow it.",
       units == "layers" ? "Layers" : units, first.number, last);
   for (int64_t number = first.number; number <= last; ++number) group.layers.push_back(number);
+  add_flow(group, std::span(siblings).subspan(pattern.first, pattern.length));
   for (size_t at = 0; at < pattern.length;) {
     size_t end = at;
     const auto& signature = siblings[pattern.first + at].signature;

@@ -37,7 +37,6 @@ class NodeBuilder {
   struct Around {  // what a node is built inside of
     std::string id;
     std::vector<CountTerm> terms;
-    std::vector<std::string_view> expressions;  // from the innermost part on
     const char* account = "";
     const char* cost_unit = "";
     bool borrows = false;
@@ -56,10 +55,9 @@ class NodeBuilder {
   void add_weights(Node& node, const Instances& instances) const;
   void add_cost(Node& node, const Occurrence& occurrence) const;
   void add_caches(Node& node, const Instances& instances);
-  NodeOperand operand_at(OperandPlace place, const std::vector<std::string_view>& lists) const;
+  NodeOperand operand_at(OperandPlace place) const;
   double bytes_per_token(size_t record, size_t operand) const;
-  void add_flow(Node& node, const Occurrence& occurrence,
-                const std::vector<std::string_view>& lists) const;
+  void add_flow(Node& node, std::span<const Occurrence> siblings) const;
 
   const PlannedModel& model_;
   const SurveySet& surveys_;

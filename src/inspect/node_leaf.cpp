@@ -159,41 +159,45 @@ void NodeBuilder::add_caches(Node& node, const Instances& instances) {
   }
 }
 
-NodeOperand NodeBuilder::operand_at(OperandPlace place,
-                                    const std::vector<std::string_view>& lists) const {
+NodeOperand NodeBuilder::operand_at(OperandPlace place) const {
   const auto shape_in = [&](const Survey& survey) {
     return survey.records[place.record].operands[place.operand].shape;
   };
-  const meta::Operand& operand = surveys_.base.records[place.record].operands[place.operand];
-  const ShapeSeries shapes{surveys_.base.records[place.record].operands[place.operand].shape,
-                           shape_in(surveys_.more_tokens), shape_in(surveys_.more_sequences),
-                           shape_in(surveys_.more_context), shape_in(surveys_.decode)};
-  const SurveySizes sizes{surveys_.base.size, surveys_.decode.size};
+  const meta::Record& record = surveys_.base.records[place.record];
+  const meta::Operand& operand = record.operands[place.operand];
+  const ShapeSeries shapes{operand.shape, shape_in(surveys_.more_tokens),
+                           shape_in(surveys_.more_sequences), shape_in(surveys_.more_context),
+                           shape_in(surveys_.decode)};
+  const SurveySizes sizes{surveys_.base.size, surveys_.decode.size,
+                          model_.config().vision_downsample_ratio};
+  std::vector<std::string_view> lists;
+  for (const PartScope& scope : record.parts) lists.insert(lists.begin(), scope.part->dimensions);
   return {operand.field, kind_of(operand), std::string(name_of(operand.dtype)),
-          dimensions_of(shapes, sizes, keys_, model_.config().vision_downsample_ratio, lists)};
+          dimensions_of(shapes, sizes, keys_, operand.field, lists)};
 }
 
-void NodeBuilder::add_flow(Node& node, const Occurrence& occurrence,
-                           const std::vector<std::string_view>& lists) const {
+// What scopes in a row take in and give out; of one operation all it reads and writes.
+void NodeBuilder::add_flow(Node& node, std::span<const Occurrence> siblings) const {
   const auto& records = surveys_.base.records;
-  if (!occurrence.records.empty()) {  // one operation: all it reads and writes
-    const auto& operands = records[occurrence.records[0]].operands;
+  if (siblings.size() == 1 && !siblings[0].records.empty()) {
+    const size_t record = siblings[0].records[0];
+    const auto& operands = records[record].operands;
     for (size_t i = 0; i < operands.size(); ++i) {
       if (is_weight(operands[i])) continue;
-      const NodeOperand operand = operand_at({occurrence.records[0], i}, lists);
+      const NodeOperand operand = operand_at({record, i});
       if (operands[i].role != Role::out) node.inputs.push_back(operand);
       if (operands[i].role != Role::in) node.outputs.push_back(operand);
     }
     return;
   }
   std::vector<size_t> inside;
-  gather_records(occurrence, inside);
+  for (const Occurrence& sibling : siblings) gather_records(sibling, inside);
   std::ranges::sort(inside);
   for (const OperandPlace& place : flow_.inputs_of(inside)) {
-    node.inputs.push_back(operand_at(place, lists));
+    node.inputs.push_back(operand_at(place));
   }
   for (const OperandPlace& place : flow_.outputs_of(inside)) {
-    node.outputs.push_back(operand_at(place, lists));
+    node.outputs.push_back(operand_at(place));
   }
 }
 
@@ -224,15 +228,13 @@ std::vector<HandOff> NodeBuilder::hand_offs() const {
     const auto scope =
         std::ranges::find_if(parts, [](const PartScope& s) { return s.number >= 0; });
     if (scope == parts.end()) continue;
-    std::vector<std::string_view> lists;
-    for (const PartScope& part : parts) lists.insert(lists.begin(), part.part->dimensions);
     for (size_t i = 0; i < records[r].operands.size(); ++i) {
       const meta::Operand& operand = records[r].operands[i];
       const auto kind =
           std::ranges::find(kKinds, operand.field, [](const auto& k) { return k.first; });
       if (kind == std::end(kKinds)) continue;
       if (operand.role != Role::in) {
-        HandOff made{kind->second, scope->number, {}, operand_at({r, i}, lists).shape, 0};
+        HandOff made{kind->second, scope->number, {}, operand_at({r, i}).shape, 0};
         made.bytes_per_token = bytes_per_token(r, i);
         last[operand.data] = result.size();
         result.push_back(std::move(made));

@@ -13,7 +13,7 @@ namespace cachalot {
 struct Occurrence {
   const Part* part = nullptr;
   int64_t number = -1;
-  std::source_location where;
+  CodePlace where;
   size_t entry = 0;
   size_t first_record = 0, end_record = 0;
   std::vector<size_t> records;       // directly in it

@@ -72,13 +72,6 @@ Excerpt lines_between(const SourceFile& file, std::string function, size_t first
   return excerpt;
 }
 
-// "attention" of "void cachalot::attention(Q&, ...) [with Q = ...]".
-std::string function_name(std::string_view signature) {
-  std::string_view name = signature.substr(0, signature.find('('));
-  name = name.substr(name.find_last_of(" :*&") + 1);
-  return std::string(name);
-}
-
 bool is_declaration(std::string_view text, size_t within) {
   // `Within part(` names an object, `Within(` is part of a statement.
   return within + 6 < text.size() && text[within + 6] == ' ';
@@ -101,14 +94,14 @@ size_t statement_start(std::string_view text, size_t at) {
 
 }  // namespace
 
-std::optional<Excerpt> scope_excerpt(const std::source_location& where) {
-  const SourceFile* file = find_source(where.file_name());
+std::optional<Excerpt> scope_excerpt(const CodePlace& where) {
+  const SourceFile* file = find_source(where.file);
   if (file == nullptr) return std::nullopt;
   const std::string_view text = file->text;
-  const size_t line = offset_of(text, static_cast<int>(where.line()));
+  const size_t line = offset_of(text, where.line);
   const size_t within = text.find("Within", line);
-  CACHALOT_CHECK(within != text.npos, "{}:{}: no scope", where.file_name(), where.line());
-  const std::string function = function_name(where.function_name());
+  CACHALOT_CHECK(within != text.npos, "{}:{}: no scope", where.file, where.line);
+  const std::string function = where.function;
   if (is_declaration(text, within)) {
     // Past the declaration itself, to the bracket that closes its block.
     return lines_between(*file, function, line, end_of(text, end_of(text, within, ';') + 1, '}'));

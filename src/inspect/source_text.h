@@ -3,10 +3,11 @@
 #pragma once
 
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "ops/part.h"
 
 namespace cachalot {
 
@@ -30,7 +31,7 @@ struct Excerpt {
 
 // The code a scope (ops/part.h) covers: from its line to the end of its block, or the statement it
 // is part of. nullopt: the file is none of source_files().
-std::optional<Excerpt> scope_excerpt(const std::source_location& where);
+std::optional<Excerpt> scope_excerpt(const CodePlace& where);
 
 // The contract of an operation: its args struct with the comment above it.
 std::optional<Excerpt> contract_excerpt(std::string_view operation);

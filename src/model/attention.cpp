@@ -53,7 +53,7 @@ constexpr Part kSparseAttention{
     .formula = R"(o_h = R_p^{-1} \frac{\sum_j e^{\langle q_h, k_j \rangle/\sqrt d}\, k_j})"
                R"({\sum_j e^{\langle q_h, k_j \rangle/\sqrt d} + e^{\mathrm{sink}_h}})",
     .dimensions =
-        "n_heads, head_dim, index_topk, window_size + 8, head_dim + head_dim / 32, "
+        "chosen: index_topk, n_heads, head_dim, window_size + 8, head_dim + head_dim / 32, "
         "head_dim / 2 + head_dim / 16, rope_head_dim / 2"};
 
 constexpr Part kWindow{.slug = "window",

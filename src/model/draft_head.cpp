@@ -24,7 +24,7 @@ constexpr Part kTap{
     .title = "Draft tap",
     .sentence = "Averages the copies of a target layer's input for the draft stages.",
     .formula = R"(t = \frac{1}{m} \sum_c h_c)",
-    .dimensions = "dim, hc_mult, dspark_target_layer_ids",
+    .dimensions = "taps: dspark_target_layer_ids.size, dim, hc_mult",
     .unit = "tap"};
 
 constexpr Part kWindows{
@@ -42,7 +42,7 @@ constexpr Part kMain{
     .title = "Main projection",
     .sentence = "Brings the taps of all target layers to one input for the draft stages.",
     .formula = R"(x = \mathrm{norm}(W_{\mathrm{main}}\, [t_1;\, t_2;\, \dots]))",
-    .dimensions = "dim, norm_eps, dspark_target_layer_ids"};
+    .dimensions = "dim * dspark_target_layer_ids.size, dim, norm_eps"};
 
 constexpr Part kStageWindow{
     .slug = "stage",

@@ -15,7 +15,7 @@ constexpr Part kHash{
     .formula = R"(r = \Big(\bigoplus_{s<n} c_{p-s}\, a_s\Big) \bmod P + o)",
     .dimensions =
         "vocab_size, engram_max_ngram_size, engram_n_heads, (engram_max_ngram_size - 1) "
-        "* engram_n_heads, engram_compressed_vocab_size, engram_pad_id"};
+        "* engram_n_heads, engram_compressed_vocab_size, engram_pad_id, engram_layer_ids.size"};
 
 constexpr Part kEngram{
     .slug = "engram",
@@ -35,7 +35,7 @@ constexpr Part kRows{
         "them side by side in BF16.",
     .formula = R"(e = [T[r_1];\, T[r_2];\, \dots])",
     .dimensions =
-        "engram_head_dim, (engram_max_ngram_size - 1) * engram_n_heads, "
+        "engram_layer_ids.size, engram_head_dim, (engram_max_ngram_size - 1) * engram_n_heads, "
         "(engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim",
     .account = "engram tables"};
 

@@ -40,7 +40,8 @@ constexpr Part kSelection{
     .formula = R"(I_j = \sum_h \frac{w_h}{\sqrt{d_I n_I}}\, [\langle \mathrm{fp4}(R\, q_h^I),\, )"
                R"(k_j^I \rangle]_+, \quad \mathcal{C} = \mathrm{top}_k(I))",
     .dimensions =
-        "index_topk, index_n_heads, index_head_dim, candidate_topk_blocks, "
+        "chosen: index_topk, frequencies: rope_head_dim / 2, index_n_heads, index_head_dim, "
+        "candidate_topk_blocks, "
         "index_head_dim / 2 + index_head_dim / 32, rope_head_dim / 2, "
         "candidate_block_size, candidate_source_layer"};
 

@@ -57,7 +57,8 @@ constexpr Part kAttend{
     .sentence = "Rotates queries and keys by row and column and averages the values by softmax.",
     .formula = R"(o = \mathrm{softmax}\big((R q)^\top (R k) / \sqrt d\big)\, v)",
     .dimensions =
-        "vision_n_heads, vision_dim / vision_n_heads, vision_dim / vision_n_heads / 4, "
+        "frequencies: vision_dim / vision_n_heads / 4, qkv: 3, vision_n_heads, "
+        "vision_dim / vision_n_heads, vision_dim / vision_n_heads / 4, "
         "vision_rope_theta"};
 
 constexpr Part kAttentionOutput{.slug = "output",

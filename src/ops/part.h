@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <string>
 
@@ -33,11 +32,18 @@ struct Part {
   std::span<const Part> members = {};  // groups of weights inside one operation, by slug
 };
 
-// Where a scope stands in the code.
+// A line of the code. Not std::source_location, which clang 14 cannot give.
+struct CodePlace {
+  const char* file = "";
+  const char* function = "";
+  int line = 0;
+};
+
+// A part at the place where its scope is opened.
 struct PartScope {
   const Part* part = nullptr;
   int64_t number = -1;  // of the layer, stage or block; -1: not numbered
-  std::source_location where;
+  CodePlace where;
 };
 
 // A part until the end of the block, `const Within part(queue, kPart);`, or of one statement,
@@ -46,9 +52,10 @@ template <class Q>
 class Within {
  public:
   explicit Within(Q& queue, const Part& part, int64_t number = -1,
-                  std::source_location where = std::source_location::current())
+                  const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
+                  int line = __builtin_LINE())
       : queue_(queue) {
-    if constexpr (kNoted) queue_.enter(PartScope{&part, number, where});
+    if constexpr (kNoted) queue_.enter(PartScope{&part, number, {file, function, line}});
   }
   ~Within() {
     if constexpr (kNoted) queue_.leave();
