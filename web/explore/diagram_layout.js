@@ -34,9 +34,13 @@ function spine(model) {
       parts.push({box: node});
     }
   };
-  // The code reads pictures when they come; their rows stand where tokens are embedded.
+  // The code reads pictures when they come; their rows stand where tokens are embedded. A part of
+  // the model without weights is another way to run the rest (the prefill shortcut).
   const enters = (node) => node.id === 'vision' ? 0 : 1;
-  [...model.root.children].sort((a, b) => enters(a) - enters(b)).forEach(walk);
+  [...model.root.children]
+      .filter((node) => node.parameters.total > 0)
+      .sort((a, b) => enters(a) - enters(b))
+      .forEach(walk);
   for (const part of parts) part.layers?.sort((a, b) => a.layer - b.layer);
   return parts;
 }

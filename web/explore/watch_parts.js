@@ -4,7 +4,7 @@
 import {element} from '../modules/dom.js';
 import {plural} from '../modules/words.js';
 
-import {ranges, share} from './figures.js';
+import {layersNamed, share} from './figures.js';
 import {heatMap, smallHeat} from './heat_map.js';
 import {code, table} from './parts.js';
 import {tokenStrip} from './token_strip.js';
@@ -126,6 +126,7 @@ export function picksOf(view, layers, chosen, choose) {
   const served = view.model.data.handoffs.find((h) => h.kind === 'picks' && h.source === one.layer)
                      ?.consumers.filter((c) => c !== one.layer) ??
       [];
+  const attend = served.length === 1 ? 'attends' : 'attend';
   return element(
       'div', {}, choice, pickedTokens(view, one),
       note(
@@ -134,7 +135,7 @@ export function picksOf(view, layers, chosen, choose) {
           blocks === undefined ? '' :
               from === one     ? ` and ${plural(blocks, 'candidate block')}` :
                                  ` among the ${plural(blocks, 'block')} of layer ${from.layer}`,
-          served.length ? `; layers ${ranges(served)} attend to the same.` : '.',
+          served.length ? `; ${layersNamed(served)} ${attend} to the same.` : '.',
           blocks === undefined ? ' Orange: picked.' : ' Orange: picked; underlined: candidates.',
           ' Lines of the small maps are tokens, columns entries.'));
 }
