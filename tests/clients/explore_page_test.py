@@ -160,6 +160,7 @@ def test_the_diagram_draws_every_hand_off(page, model):
         assert page.page.locator(f".arc.kind-{kind}:visible").count() == 0
         page.page.locator(f".legend-entry.kind-{kind}").click()
     source = next(one["source"] for one in model["handoffs"] if one["kind"] == "compressed_kv")
+    assert page.page.get_by_role("group", name="Hand-offs", exact=True).locator("tbody tr").count() == len(model["handoffs"])
     row = page.page.locator(".row").nth(source)
     row.hover()
     assert page.page.locator(".arc.lit").count() > 0

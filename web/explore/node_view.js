@@ -6,6 +6,7 @@ import {count, plural} from '../modules/words.js';
 import {codeText} from './code_text.js';
 import {bytes, flops, layersNamed, parameters, shape, share} from './figures.js';
 import {formula} from './formula.js';
+import {handOffs} from './handoff_view.js';
 import {bar, code, linkTo, section, table} from './parts.js';
 import {reconciliation} from './totals_view.js';
 import {whereItSits} from './where.js';
@@ -165,14 +166,18 @@ function parameterTable(node) {
                     element('span', {}, 'parameters'))
               ] :
               []));
-  const rows =
-      (node.table ?? []).map((row) => [row.component, row.calculation, count(row.parameters)]);
+  const rows = node.table ?? [];
+  const one = ['one instance', count(node.parameters.instance)];
+  const heads = ['component', 'parameters'];
+  const cells = rows.map((row) => [row.component, count(row.parameters)]);
+  if (rows.some((row) => row.calculation)) {
+    heads.splice(1, 0, 'calculation');
+    one.splice(1, 0, '');
+    cells.forEach((line, i) => line.splice(1, 0, rows[i].calculation));
+  }
   return section(
       'Parameters', sum,
-      rows.length ? table(
-                        'Parameters of one instance', ['component', 'calculation', 'parameters'],
-                        rows, [1, 2], ['one instance', '', count(node.parameters.instance)]) :
-                    null);
+      rows.length ? table('Parameters of one instance', heads, cells, [1, 2], one) : null);
 }
 
 function costTable(model, node) {
@@ -276,8 +281,8 @@ export function nodeView(model, node, traced = null) {
       null;
   return element(
       'article', {class: 'node'}, head(model, node), traced, where, childList(model, node),
-      shapes(node), weights(model, node), parameterTable(node), costTable(model, node),
-      evidence(model, node));
+      handOffs(model, node), shapes(node), weights(model, node), parameterTable(node),
+      costTable(model, node), evidence(model, node));
 }
 
 export function breadcrumb(model, node) {
