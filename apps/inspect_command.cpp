@@ -47,6 +47,7 @@ void print_tree(const InspectCommandOptions& options, const Explorer& explorer, 
     fmt::print("{}", tree_csv(explorer, node, tree));
   } else {
     fmt::print("{}", tree_text(explorer, node, tree));
+    if (&node == &explorer.root) fmt::print("\n{}\n", summary_text(explorer));
   }
 }
 
@@ -81,7 +82,8 @@ Status run_command(const InspectCommandOptions& options) {
   if (!options.path.empty()) {
     CACHALOT_TRY(node, find_node(explorer, options.path));
   }
-  const bool tree = options.markdown || options.csv || options.tree.depth >= 0;
+  const bool tree =
+      options.markdown || options.csv || options.tree.depth >= 0 || !options.tree.filter.empty();
   if (options.json) {
     const bool all = options.path.empty();
     fmt::print("{}\n", all ? explorer_json(explorer) : node_json(explorer, *node));

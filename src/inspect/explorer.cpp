@@ -197,6 +197,16 @@ Status check_options(const ModelConfig& config, ExplorerOptions& options) {
     return fail("prefill: expected at least one token, found {}", options.prefill);
   }
   options.prefill = std::min(options.prefill, options.context);
+  // Costs beyond that no longer fit in 64 bits, nor cache addresses in what is planned for them.
+  constexpr int64_t kMostPositions = int64_t{1} << 40, kMostTokens = int64_t{1} << 24;
+  if (options.batch > kMostPositions / options.context) {
+    return fail("batch times context: expected at most {} positions, found {} x {}", kMostPositions,
+                options.batch, options.context);
+  }
+  if (options.batch > kMostTokens / options.prefill) {
+    return fail("batch times prefill: expected at most {} tokens in a step, found {} x {}",
+                kMostTokens, options.batch, options.prefill);
+  }
   return {};
 }
 

@@ -312,6 +312,7 @@ TEST(Explorer, EvidenceOpensAndHoldsWhatItNames) {
           excerpt.text.find("struct " + excerpt.function + " {") != std::string::npos;
       const bool scope = excerpt.text.find("Within") != std::string::npos;
       EXPECT_TRUE(contract || scope) << node.id << "\n" << excerpt.text;
+      EXPECT_EQ(excerpt.function.find_first_of("<( "), std::string::npos) << excerpt.function;
     }
     if (!node.operation.empty() && node.operation != "copy") {
       EXPECT_EQ(node.code.size(), 2u) << node.id;
@@ -369,6 +370,9 @@ TEST(Explorer, RefusesWhatIsNoModel) {
   const auto too_long = explore(kSource / "tests/data/released", options);
   ASSERT_FALSE(too_long);
   EXPECT_NE(too_long.error().message.find("1048576"), std::string::npos);
+  const auto too_much = explore(kSource / "tests/data/released", {.batch = 65536});
+  ASSERT_FALSE(too_much);
+  EXPECT_NE(too_much.error().message.find("65536 x 8192"), std::string::npos);
 }
 
 TEST(Explorer, FindsNodesByTheEndOfTheirPathAndByTitle) {

@@ -101,7 +101,9 @@ std::optional<Excerpt> scope_excerpt(const CodePlace& where) {
   const size_t line = offset_of(text, where.line);
   const size_t within = text.find("Within", line);
   CACHALOT_CHECK(within != text.npos, "{}:{}: no scope", where.file, where.line);
-  const std::string function = where.function;
+  // Of a template some compilers name the arguments too.
+  const std::string_view named = where.function;
+  const std::string function(named.substr(0, named.find('<')));
   if (is_declaration(text, within)) {
     // Past the declaration itself, to the bracket that closes its block.
     return lines_between(*file, function, line, end_of(text, end_of(text, within, ';') + 1, '}'));

@@ -95,6 +95,10 @@ size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+const char* compared_with(const Explorer& explorer) {
+  return explorer.has_files ? "the files' headers" : "the configuration's tensors";
+}
+
 void all_nodes(const Node& node, std::vector<const Node*>& nodes) {
   nodes.push_back(&node);
   for (const Node& child : node.children) all_nodes(child, nodes);
@@ -184,6 +188,13 @@ std::string tree_csv(const Explorer&, const Node& root, const TreeTextOptions& o
   return text;
 }
 
+std::string summary_text(const Explorer& explorer) {
+  const PartTotal& total = explorer.total;
+  return fmt::format("{} parameters, {} bytes, {} tensors\n{}reconciled with {}",
+                     grouped(total.parameters), grouped(total.bytes), grouped(total.tensors),
+                     explorer.mismatches.empty() ? "" : "NOT ", compared_with(explorer));
+}
+
 std::string totals_text(const Explorer& explorer) {
   std::string text =
       fmt::format("{:<24} {:>20} {:>20} {:>10}\n", "part", "parameters", "bytes", "tensors");
@@ -193,7 +204,7 @@ std::string totals_text(const Explorer& explorer) {
   };
   for (const PartTotal& account : explorer.accounts) row(account);
   row(explorer.total);
-  const char* with = explorer.has_files ? "the files' headers" : "the configuration's tensors";
+  const char* with = compared_with(explorer);
   if (explorer.mismatches.empty()) {
     return text + fmt::format("\nreconciled with {}: every tensor belongs to one part\n", with);
   }

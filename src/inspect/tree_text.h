@@ -26,6 +26,9 @@ std::string tree_csv(const Explorer& explorer, const Node& root, const TreeTextO
 // Totals by part, and whether they reconcile with the table or the files.
 std::string totals_text(const Explorer& explorer);
 
+// The same in two lines.
+std::string summary_text(const Explorer& explorer);
+
 // By id, by the only id that ends in /`path`, or by the only title. Errors: none such, with the
 // nearest; several, with all.
 Result<const Node*> find_node(const Explorer& explorer, std::string_view path);
