@@ -147,6 +147,17 @@ void biased_linear(const Within<Q>& part, View<const bf16> x, const BiasedMatrix
   linear(part.queue(), LinearArgs{.x = x, .weight = matrix.weight, .bias = matrix.bias, .y = y});
 }
 
+// Takes in the update of the sublayer before, if there was one.
+template <class Q>
+void add_and_norm(Q& queue, const Sight& sight, bool updated, View<const bf16> norm) {
+  residual_norm(Within(queue, kNorm).queue(),
+                ResidualNormArgs{.update = updated ? sight.update : View<bf16>(),
+                                 .norm = norm,
+                                 .norm_eps = kNormEps,
+                                 .stream = sight.stream,
+                                 .x = sight.x});
+}
+
 template <class Q>
 void attend(Q& queue, const Sight& sight, const VisionBlockWeights& weights) {
   const int64_t n = sight.grid.patches(), dim = sight.config.vision_dim;
@@ -217,26 +228,18 @@ View<bf16> see(Q& queue, const ModelConfig& config, const VisionWeights& weights
   const Within vision(queue, kVision);
   queue.label("patches");
   biased_linear(Within(queue, kPatches), patches, weights.patch_embed, sight.stream);
-  View<const bf16> update;  // of the sublayer before; nothing came before the first
-  const auto normed = [&](View<const bf16> norm) {
-    residual_norm(Within(queue, kNorm).queue(), ResidualNormArgs{.update = update,
-                                                                 .norm = norm,
-                                                                 .norm_eps = kNormEps,
-                                                                 .stream = sight.stream,
-                                                                 .x = sight.x});
-    update = sight.update;
-  };
   for (size_t block = 0; block < weights.blocks.size(); ++block) {
     queue.label("vision block " + std::to_string(block));
     const Within part(queue, kBlock, static_cast<int64_t>(block));
-    normed(weights.blocks[block].attention_norm);
+    // Nothing came before the first block.
+    add_and_norm(queue, sight, block > 0, weights.blocks[block].attention_norm);
     attend(queue, sight, weights.blocks[block]);
-    normed(weights.blocks[block].mlp_norm);
+    add_and_norm(queue, sight, true, weights.blocks[block].mlp_norm);
     think(queue, sight, weights.blocks[block]);
   }
   queue.label("aligner");
   const Within aligner(queue, kAligner);
-  normed(weights.norm);
+  add_and_norm(queue, sight, !weights.blocks.empty(), weights.norm);
   align(queue, sight, weights, features);
   return features;
 }
