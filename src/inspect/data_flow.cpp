@@ -15,8 +15,8 @@ bool holds(const std::vector<size_t>& ascending, size_t value) {
   return std::ranges::binary_search(ascending, value);
 }
 
-bool is_read(const meta::Operand& operand) { return operand.role != Role::out; }
-bool is_written(const meta::Operand& operand) { return operand.role != Role::in; }
+bool is_read(const meta::Operand& operand) { return operand.role != Access::out; }
+bool is_written(const meta::Operand& operand) { return operand.role != Access::in; }
 
 }  // namespace
 
@@ -76,7 +76,7 @@ std::vector<OperandPlace> DataFlow::inputs_of(const std::vector<size_t>& records
       const size_t writer = writers_[r][i];
       if (writer != kNobody && holds(records, writer)) continue;
       // Filled piece by piece: nobody has written it before.
-      if (writer == kNobody && operand.role == Role::inout) continue;
+      if (writer == kNobody && operand.role == Access::inout) continue;
       if (operand.data != nullptr ? !seen.insert(operand.data).second
                                   : !named.insert(operand.field).second)
         continue;

@@ -145,7 +145,7 @@ void NodeBuilder::add_caches(Node& node, const Instances& instances) {
   const Survey& survey = surveys_.decode;
   for (const Instance& instance : instances) {
     for (const meta::Operand& operand : survey.records[instance.occurrence->records[0]].operands) {
-      if (operand.role == Role::in || kind_of(operand) != NodeOperand::Kind::cache) continue;
+      if (operand.role == Access::in || kind_of(operand) != NodeOperand::Kind::cache) continue;
       if (!cached_.insert(operand.data).second || &instance != &instances[0]) continue;
       const auto region = std::ranges::find(survey.caches, operand.data, &CacheRegion::data);
       CACHALOT_CHECK(region != survey.caches.end(), "{}: {}", node.id, operand.field);
@@ -185,8 +185,8 @@ void NodeBuilder::add_flow(Node& node, std::span<const Occurrence> siblings) con
     for (size_t i = 0; i < operands.size(); ++i) {
       if (is_weight(operands[i])) continue;
       const NodeOperand operand = operand_at({record, i});
-      if (operands[i].role != Role::out) node.inputs.push_back(operand);
-      if (operands[i].role != Role::in) node.outputs.push_back(operand);
+      if (operands[i].role != Access::out) node.inputs.push_back(operand);
+      if (operands[i].role != Access::in) node.outputs.push_back(operand);
     }
     return;
   }
@@ -233,7 +233,7 @@ std::vector<HandOff> NodeBuilder::hand_offs() const {
       const auto kind =
           std::ranges::find(kKinds, operand.field, [](const auto& k) { return k.first; });
       if (kind == std::end(kKinds)) continue;
-      if (operand.role != Role::in) {
+      if (operand.role != Access::in) {
         HandOff made{kind->second, scope->number, {}, operand_at({r, i}).shape, 0};
         made.bytes_per_token = bytes_per_token(r, i);
         last[operand.data] = result.size();

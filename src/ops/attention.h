@@ -5,7 +5,7 @@
 // are rounded to BF16, the others stay.
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/cache_rows.h"
 
 namespace cachalot {
@@ -21,13 +21,13 @@ struct PrepareQueryArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("frequencies", frequencies, Role::in);
-    f("q", q, Role::inout);
-    f("kv", kv, Role::in);
-    f("window_rows", window_rows, Role::out);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("frequencies", frequencies, Access::in);
+    f("q", q, Access::inout);
+    f("kv", kv, Access::in);
+    f("window_rows", window_rows, Access::out);
   }
 };
 
@@ -61,19 +61,19 @@ struct SparseAttentionArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("q", q, Role::in);
-    f("window_rows", window_rows, Role::in);
-    f("ring", ring, Role::in);
-    f("window_starts", window_starts, Role::in);
-    f("chosen", chosen, Role::in);
-    f("latents", latents.rows, Role::in);
-    f("page_table", latents.table, Role::in);
-    f("sink", sink, Role::in);
-    f("frequencies", frequencies, Role::in);
-    f("o", o, Role::out);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("q", q, Access::in);
+    f("window_rows", window_rows, Access::in);
+    f("ring", ring, Access::in);
+    f("window_starts", window_starts, Access::in);
+    f("chosen", chosen, Access::in);
+    f("latents", latents.rows, Access::in);
+    f("page_table", latents.table, Access::in);
+    f("sink", sink, Access::in);
+    f("frequencies", frequencies, Access::in);
+    f("o", o, Access::out);
   }
 };
 
@@ -87,11 +87,11 @@ struct WriteWindowArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("window_rows", window_rows, Role::in);
-    f("ring", ring, Role::inout);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("window_rows", window_rows, Access::in);
+    f("ring", ring, Access::inout);
   }
 };
 

@@ -58,10 +58,10 @@ class Copies {
   // fields() shows the struct's own views as const; `args` is not const, so each may be redirected.
   template <class Visit>
   static void for_each_written(Args& args, Visit&& visit) {
-    args.fields([&](std::string_view field, const auto& view, Role role) {
+    args.fields([&](std::string_view field, const auto& view, Access role) {
       using V = std::remove_cvref_t<decltype(view)>;
       if constexpr (!std::is_const_v<std::remove_reference_t<decltype(*view.data)>>)
-        if (role != Role::in && view.elements() > 0) visit(field, const_cast<V&>(view));
+        if (role != Access::in && view.elements() > 0) visit(field, const_cast<V&>(view));
     });
   }
 

@@ -2,7 +2,7 @@
 // (spec: model, 5).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/cache_rows.h"
 
 namespace cachalot {
@@ -30,17 +30,17 @@ struct CompressKvArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("kv", kv, Role::in);
-    f("gate", gate, Role::in);
-    f("open_rows", open_rows, Role::inout);
-    f("norm", norm, Role::in);
-    f("frequencies", frequencies, Role::in);
-    f("latent", latent, Role::inout);
-    f("latents", latents.rows, Role::inout);
-    f("page_table", latents.table, Role::in);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("kv", kv, Access::in);
+    f("gate", gate, Access::in);
+    f("open_rows", open_rows, Access::inout);
+    f("norm", norm, Access::in);
+    f("frequencies", frequencies, Access::in);
+    f("latent", latent, Access::inout);
+    f("latents", latents.rows, Access::inout);
+    f("page_table", latents.table, Access::in);
   }
 };
 
@@ -58,15 +58,15 @@ struct IndexKeysArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("latent", latent, Role::in);
-    f("weight", weight, Role::in);
-    f("norm", norm, Role::in);
-    f("frequencies", frequencies, Role::in);
-    f("keys", keys.rows, Role::inout);
-    f("page_table", keys.table, Role::in);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("latent", latent, Access::in);
+    f("weight", weight, Access::in);
+    f("norm", norm, Access::in);
+    f("frequencies", frequencies, Access::in);
+    f("keys", keys.rows, Access::inout);
+    f("page_table", keys.table, Access::in);
   }
 };
 

@@ -35,7 +35,7 @@ struct Cost {
 template <class Args>
 std::string shapes_of(const Args& args) {
   std::string shapes;
-  args.fields([&](std::string_view field, const auto& view, Role) {
+  args.fields([&](std::string_view field, const auto& view, Access) {
     if (view.absent()) return;
     shapes += (shapes.empty() ? "" : ", ") + std::string(field) + " " + view.shape.text();
   });

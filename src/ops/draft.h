@@ -1,7 +1,7 @@
 // markov_step, draft_confidence: the end of the draft head (spec: model, 10.1).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -24,13 +24,13 @@ struct MarkovStepArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("ids", ids, Role::in);
-    f("embed", embed, Role::in);
-    f("head", head, Role::in);
-    f("chain", chain, Role::inout);
-    f("features", features, Role::inout);
-    f("logits", logits, Role::inout);
-    f("drafts", drafts, Role::inout);
+    f("ids", ids, Access::in);
+    f("embed", embed, Access::in);
+    f("head", head, Access::in);
+    f("chain", chain, Access::inout);
+    f("features", features, Access::inout);
+    f("logits", logits, Access::inout);
+    f("drafts", drafts, Access::inout);
   }
 };
 
@@ -43,10 +43,10 @@ struct DraftConfidenceArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("features", features, Role::in);
-    f("projection", projection, Role::in);
-    f("confidence", confidence, Role::out);
+    f("x", x, Access::in);
+    f("features", features, Access::in);
+    f("projection", projection, Access::in);
+    f("confidence", confidence, Access::out);
   }
 };
 

@@ -1,7 +1,7 @@
 // embed: token ids -> the residual stream.
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -19,12 +19,12 @@ struct EmbedArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("ids", ids, Role::in);
-    f("image_index", image_index, Role::in);
-    f("image_rows", image_rows, Role::in);
-    f("table", table, Role::in);
-    f("stream", stream, Role::out);
-    f("pre", pre, Role::out);
+    f("ids", ids, Access::in);
+    f("image_index", image_index, Access::in);
+    f("image_rows", image_rows, Access::in);
+    f("table", table, Access::in);
+    f("stream", stream, Access::out);
+    f("pre", pre, Access::out);
   }
 };
 

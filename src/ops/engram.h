@@ -2,7 +2,7 @@
 // (spec: model, 9.4 and 9.5).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/cache_rows.h"
 #include "tensor/matrix.h"
 
@@ -30,18 +30,18 @@ struct EngramHashArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("ids", ids, Role::in);
-    f("image_index", image_index, Role::in);
-    f("token_map", token_map, Role::in);
-    f("multipliers", multipliers, Role::in);
-    f("primes", primes, Role::in);
-    f("offsets", offsets, Role::in);
-    f("classes", classes.rows, Role::inout);
-    f("page_table", classes.table, Role::in);
-    f("table_rows", table_rows, Role::out);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("ids", ids, Access::in);
+    f("image_index", image_index, Access::in);
+    f("token_map", token_map, Access::in);
+    f("multipliers", multipliers, Access::in);
+    f("primes", primes, Access::in);
+    f("offsets", offsets, Access::in);
+    f("classes", classes.rows, Access::inout);
+    f("page_table", classes.table, Access::in);
+    f("table_rows", table_rows, Access::out);
   }
 };
 
@@ -56,10 +56,10 @@ struct EngramGatherArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("table_rows", table_rows, Role::in);
-    f("codes", codes, Role::in);
-    f("scales", scales, Role::in);
-    f("values", values, Role::out);
+    f("table_rows", table_rows, Access::in);
+    f("codes", codes, Access::in);
+    f("scales", scales, Access::in);
+    f("values", values, Access::out);
   }
 };
 
@@ -77,11 +77,11 @@ struct EngramMixArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("kv", kv, Role::in);
-    f("q_weight", q_weight, Role::in);
-    f("k_weight", k_weight, Role::in);
-    f("image_index", image_index, Role::in);
-    f("stream", stream, Role::inout);
+    f("kv", kv, Access::in);
+    f("q_weight", q_weight, Access::in);
+    f("k_weight", k_weight, Access::in);
+    f("image_index", image_index, Access::in);
+    f("stream", stream, Access::inout);
   }
 };
 

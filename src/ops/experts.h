@@ -3,8 +3,8 @@
 
 #include <span>
 
+#include "ops/access.h"
 #include "ops/expert_input.h"
-#include "ops/role.h"
 #include "tensor/matrix.h"
 
 namespace cachalot {
@@ -24,13 +24,13 @@ struct RouteArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("gate", gate, Role::in);
-    f("bias", bias, Role::in);
-    f("bias_image", bias_image, Role::in);
-    f("image_index", image_index, Role::in);
-    f("ids", ids, Role::out);
-    f("weights", weights, Role::out);
+    f("x", x, Access::in);
+    f("gate", gate, Access::in);
+    f("bias", bias, Access::in);
+    f("bias_image", bias_image, Access::in);
+    f("image_index", image_index, Access::in);
+    f("ids", ids, Access::out);
+    f("weights", weights, Access::out);
   }
 };
 
@@ -51,10 +51,10 @@ struct MoeExpertsArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("ids", ids, Role::in);
-    f("weights", weights, Role::in);
-    f("y", y, Role::out);
+    f("x", x, Access::in);
+    f("ids", ids, Access::in);
+    f("weights", weights, Access::in);
+    f("y", y, Access::out);
   }
 };
 

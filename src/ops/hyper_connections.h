@@ -2,7 +2,7 @@
 // (spec: model, 3 and 3.1).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -33,16 +33,16 @@ struct HyperCollapseArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("stream", stream, Role::in);
-    f("pre_in", pre_in, Role::in);
-    f("fn", fn, Role::in);
-    f("base", base, Role::in);
-    f("scale", scale, Role::in);
-    f("norm", norm, Role::in);
-    f("x", x, Role::out);
-    f("pre_out", pre_out, Role::out);
-    f("post", post, Role::out);
-    f("comb", comb, Role::out);
+    f("stream", stream, Access::in);
+    f("pre_in", pre_in, Access::in);
+    f("fn", fn, Access::in);
+    f("base", base, Access::in);
+    f("scale", scale, Access::in);
+    f("norm", norm, Access::in);
+    f("x", x, Access::out);
+    f("pre_out", pre_out, Access::out);
+    f("post", post, Access::out);
+    f("comb", comb, Access::out);
   }
 };
 
@@ -55,10 +55,10 @@ struct HyperExpandArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("y", y, Role::in);
-    f("post", post, Role::in);
-    f("comb", comb, Role::in);
-    f("stream", stream, Role::inout);
+    f("y", y, Access::in);
+    f("post", post, Access::in);
+    f("comb", comb, Access::in);
+    f("stream", stream, Access::inout);
   }
 };
 
@@ -71,8 +71,8 @@ struct DraftTapArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("stream", stream, Role::in);
-    f("taps", taps, Role::inout);
+    f("stream", stream, Access::in);
+    f("taps", taps, Access::inout);
   }
 };
 

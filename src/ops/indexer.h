@@ -1,7 +1,7 @@
 // index_select: which compressed entries a token attends to (spec: model, 6).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/cache_rows.h"
 
 namespace cachalot {
@@ -35,16 +35,16 @@ struct IndexSelectArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("q", q, Role::in);
-    f("weights", weights, Role::in);
-    f("frequencies", frequencies, Role::in);
-    f("keys", keys.rows, Role::in);
-    f("page_table", keys.table, Role::in);
-    f("candidates", candidates, candidate_use == CandidateUse::build ? Role::out : Role::in);
-    f("chosen", chosen, Role::out);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("q", q, Access::in);
+    f("weights", weights, Access::in);
+    f("frequencies", frequencies, Access::in);
+    f("keys", keys.rows, Access::in);
+    f("page_table", keys.table, Access::in);
+    f("candidates", candidates, candidate_use == CandidateUse::build ? Access::out : Access::in);
+    f("chosen", chosen, Access::out);
   }
 };
 

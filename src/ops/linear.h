@@ -2,7 +2,7 @@
 // to 2.5).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/matrix.h"
 
 namespace cachalot {
@@ -23,14 +23,14 @@ struct LinearArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("weight.codes", weight.codes, Role::in);
-    f("weight.scales", weight.scales, Role::in);
-    f("weight.values", weight.values, Role::in);
-    f("bias", bias, Role::in);
-    f("norm", norm, Role::in);
-    f("y", y, Role::out);
-    f("y_f32", y_f32, Role::out);
+    f("x", x, Access::in);
+    f("weight.codes", weight.codes, Access::in);
+    f("weight.scales", weight.scales, Access::in);
+    f("weight.values", weight.values, Access::in);
+    f("bias", bias, Access::in);
+    f("norm", norm, Access::in);
+    f("y", y, Access::out);
+    f("y_f32", y_f32, Access::out);
   }
 };
 
@@ -43,11 +43,11 @@ struct GroupedLinearArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("weight.codes", weight.codes, Role::in);
-    f("weight.scales", weight.scales, Role::in);
-    f("weight.values", weight.values, Role::in);
-    f("y", y, Role::out);
+    f("x", x, Access::in);
+    f("weight.codes", weight.codes, Access::in);
+    f("weight.scales", weight.scales, Access::in);
+    f("weight.values", weight.values, Access::in);
+    f("y", y, Access::out);
   }
 };
 
@@ -60,10 +60,10 @@ struct HeadArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("rows", rows, Role::in);
-    f("weight", weight, Role::in);
-    f("logits", logits, Role::out);
+    f("x", x, Access::in);
+    f("rows", rows, Access::in);
+    f("weight", weight, Access::in);
+    f("logits", logits, Access::out);
   }
 };
 

@@ -2,7 +2,7 @@
 // prompt, so that the layers from there on can run later (spec: model, 11.2).
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/cache_rows.h"
 
 namespace cachalot {
@@ -18,13 +18,13 @@ struct KeepStreamArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("stream", stream, Role::in);
-    f("mix", mix, Role::in);
-    f("kept_copies", kept_copies, Role::inout);
-    f("kept_mixes", kept_mixes, Role::inout);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("stream", stream, Access::in);
+    f("mix", mix, Access::in);
+    f("kept_copies", kept_copies, Access::inout);
+    f("kept_mixes", kept_mixes, Access::inout);
   }
 };
 
@@ -38,13 +38,13 @@ struct ResumeStreamArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("positions", rows.positions, Role::in);
-    f("slots", rows.slots, Role::in);
-    f("first_rows", rows.first_rows, Role::in);
-    f("kept_copies", kept_copies, Role::in);
-    f("kept_mixes", kept_mixes, Role::in);
-    f("stream", stream, Role::out);
-    f("mix", mix, Role::out);
+    f("positions", rows.positions, Access::in);
+    f("slots", rows.slots, Access::in);
+    f("first_rows", rows.first_rows, Access::in);
+    f("kept_copies", kept_copies, Access::in);
+    f("kept_mixes", kept_mixes, Access::in);
+    f("stream", stream, Access::out);
+    f("mix", mix, Access::out);
   }
 };
 

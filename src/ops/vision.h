@@ -2,7 +2,7 @@
 // linear layers, and the aligner (spec: vision, section 4). A token here is a patch of one picture.
 #pragma once
 
-#include "ops/role.h"
+#include "ops/access.h"
 #include "tensor/view.h"
 
 namespace cachalot {
@@ -18,10 +18,10 @@ struct ResidualNormArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("update", update, Role::in);
-    f("norm", norm, Role::in);
-    f("stream", stream, Role::inout);
-    f("x", x, Role::out);
+    f("update", update, Access::in);
+    f("norm", norm, Access::in);
+    f("stream", stream, Access::inout);
+    f("x", x, Access::out);
   }
 };
 
@@ -41,9 +41,9 @@ struct ImageAttentionArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("qkv", qkv, Role::in);
-    f("frequencies", frequencies, Role::in);
-    f("o", o, Role::out);
+    f("qkv", qkv, Access::in);
+    f("frequencies", frequencies, Access::in);
+    f("o", o, Access::out);
   }
 };
 
@@ -54,8 +54,8 @@ struct GatedUnitArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("gate_up", gate_up, Role::in);
-    f("h", h, Role::out);
+    f("gate_up", gate_up, Access::in);
+    f("h", h, Access::out);
   }
 };
 
@@ -69,8 +69,8 @@ struct UnfoldCellsArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::in);
-    f("cells", cells, Role::out);
+    f("x", x, Access::in);
+    f("cells", cells, Access::out);
   }
 };
 
@@ -80,7 +80,7 @@ struct GeluArgs {
 
   template <class F>
   void fields(F&& f) const {
-    f("x", x, Role::inout);
+    f("x", x, Access::inout);
   }
 };
 

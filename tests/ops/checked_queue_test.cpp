@@ -22,8 +22,8 @@ class Queue {
     run_reference(reference_, args);
     if (operation != wrong_) return;
     bool done = false;
-    args.fields([&](const char*, const auto& view, Role role) {
-      if (done || role == Role::in || view.absent()) return;
+    args.fields([&](const char*, const auto& view, Access role) {
+      if (done || role == Access::in || view.absent()) return;
       if constexpr (!std::is_const_v<std::remove_reference_t<decltype(*view.data)>>) {
         spoil(*view.data);
         done = true;

@@ -34,8 +34,8 @@ void expect_agreement(Run run) {
 template <class Args>
 std::vector<std::byte> written_bytes(const Args& args) {
   std::vector<std::byte> out;
-  args.fields([&](const char*, const auto& view, Role role) {
-    if (role == Role::in || view.absent()) return;
+  args.fields([&](const char*, const auto& view, Access role) {
+    if (role == Access::in || view.absent()) return;
     const auto* bytes = reinterpret_cast<const std::byte*>(view.data);
     out.insert(out.end(), bytes, bytes + view.bytes());
   });

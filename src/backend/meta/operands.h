@@ -12,7 +12,7 @@ namespace cachalot::meta {
 
 struct Operand {
   std::string field;  // "x", "weight.codes"; of a member "routed.w1.codes"
-  Role role = Role::in;
+  Access role = Access::in;
   DType dtype = DType::u8;
   Shape shape;
   const void* data = nullptr;
@@ -27,32 +27,32 @@ struct Member {
 };
 
 template <class T>
-Operand operand_of(std::string_view field, View<T> view, Role role) {
+Operand operand_of(std::string_view field, View<T> view, Access role) {
   return {std::string(field), role, DTypeOf<std::remove_const_t<T>>::value, view.shape, view.data};
 }
 
 inline void add_operands(std::vector<Operand>& operands, const std::string& field,
                          const Fp4Matrix& matrix, int64_t instance) {
-  operands.push_back(operand_of(field + ".codes", matrix.codes, Role::in));
+  operands.push_back(operand_of(field + ".codes", matrix.codes, Access::in));
   operands.back().instance = instance;
-  operands.push_back(operand_of(field + ".scales", matrix.scales, Role::in));
+  operands.push_back(operand_of(field + ".scales", matrix.scales, Access::in));
   operands.back().instance = instance;
 }
 
 inline void add_operands(std::vector<Operand>& operands, const std::string& field,
                          const DenseMatrix& matrix) {
   if (matrix.quantized()) {
-    operands.push_back(operand_of(field + ".codes", matrix.codes, Role::in));
-    operands.push_back(operand_of(field + ".scales", matrix.scales, Role::in));
+    operands.push_back(operand_of(field + ".codes", matrix.codes, Access::in));
+    operands.push_back(operand_of(field + ".scales", matrix.scales, Access::in));
   } else {
-    operands.push_back(operand_of(field + ".values", matrix.values, Role::in));
+    operands.push_back(operand_of(field + ".values", matrix.values, Access::in));
   }
 }
 
 template <class Args>
 std::vector<Operand> operands_of(const Args& args) {
   std::vector<Operand> operands;
-  args.fields([&](std::string_view field, const auto& view, Role role) {
+  args.fields([&](std::string_view field, const auto& view, Access role) {
     if (view.present()) operands.push_back(operand_of(field, view, role));
   });
   if constexpr (std::is_same_v<Args, MoeExpertsArgs>) {

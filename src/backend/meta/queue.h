@@ -63,7 +63,7 @@ class Queue {
     }
     Record& record = records_.back();
     record.cost.bytes_read += weight.bytes();
-    record.operands.push_back(operand_of(field, weight, Role::in));
+    record.operands.push_back(operand_of(field, weight, Access::in));
   }
 
  private:

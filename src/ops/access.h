@@ -4,6 +4,6 @@
 
 namespace cachalot {
 
-enum class Role { in, out, inout };
+enum class Access { in, out, inout };
 
 }  // namespace cachalot
