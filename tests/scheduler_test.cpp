@@ -210,5 +210,32 @@ TEST(Scheduler, AnswersEverythingBeforeItIsDrained) {
   EXPECT_EQ(late.error().kind, Refusal::stopping);
 }
 
+TEST(Scheduler, RunsWorkAloneBetweenStepsWithoutTouchingAnswers) {
+  const auto engine = open(2);
+  Scheduler scheduler(*engine, {});
+  const auto expected = alone(request_of(1, 40, 60));
+  std::vector<Pending> pending;
+  for (int i = 0; i < 4; ++i) pending.push_back(submit(scheduler, request_of(1, 40, 60)));
+  std::atomic<int> ran = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto done = scheduler.run_alone(100, [&](Engine& free) {
+      const auto sequence = free.open_sequence();
+      ASSERT_TRUE(sequence);
+      EXPECT_LE(free.pages_for(*sequence, 100), free.pages().free);
+      const std::vector<int32_t> prompt = request_of(9, 30, 1).prompt;
+      const SequenceStep part{.sequence = *sequence, .tokens = prompt};
+      EXPECT_TRUE(free.step({.sequences = {&part, 1}}));
+      free.close_sequence(*sequence);
+      ++ran;
+    });
+    EXPECT_TRUE(done);
+  }
+  EXPECT_EQ(ran, 5);
+  for (Pending& answer : pending) EXPECT_EQ(answer.wait().ids, expected);
+  EXPECT_EQ(scheduler.run_alone(513, [](Engine&) {}).error().kind, Refusal::too_long);
+  scheduler.drain();
+  EXPECT_EQ(scheduler.run_alone(10, [](Engine&) {}).error().kind, Refusal::stopping);
+}
+
 }  // namespace
 }  // namespace cachalot

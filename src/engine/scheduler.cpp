@@ -185,7 +185,8 @@ void Scheduler::serve() {
       }
     }
     drop_ended();
-    admit();
+    // Who waits to be alone gets the next place that comes free.
+    if (run_aside()) admit();
     publish();
     if (!running_.empty()) {
       run();
@@ -193,10 +194,50 @@ void Scheduler::serve() {
     }
     {
       const std::lock_guard lock(mutex_);
-      if (abandoned_ && waiting_.empty()) return;
+      if (abandoned_ && waiting_.empty() && asides_.empty()) return;
     }
     wakeup_->wait_until(SchedulerClock::now() + kNap);
   }
+}
+
+tl::expected<void, Refusal> Scheduler::run_alone(int64_t tokens,
+                                                 std::function<void(Engine&)> work) {
+  if (tokens > context_length()) {
+    return refuse(Refusal::too_long,
+                  fmt::format("{} tokens, the context holds {}", tokens, context_length()));
+  }
+  std::future<void> done;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return refuse(Refusal::stopping, "the server is stopping");
+    asides_.push_back({.tokens = tokens, .work = std::move(work)});
+    done = asides_.back().done.get_future();
+    ++unfinished_;
+  }
+  wakeup_->raise();
+  done.wait();
+  return {};
+}
+
+// False: one waits for a place.
+bool Scheduler::run_aside() {
+  std::unique_lock lock(mutex_);
+  while (!asides_.empty()) {
+    const PageUse pages = engine_.pages();
+    const int64_t needed = pages.tokens > 0 ? asides_.front().tokens / pages.tokens + 1 : 0;
+    const bool fits = std::ssize(running_) < slots_ &&
+                      (needed <= pages.free || cache_.release_pages(needed) || running_.empty());
+    if (!fits) return false;
+    Aside aside = std::move(asides_.front());
+    asides_.pop_front();
+    lock.unlock();
+    aside.work(engine_);
+    aside.done.set_value();
+    lock.lock();
+    --unfinished_;
+    all_done_.notify_all();
+  }
+  return true;
 }
 
 // Ends what has an end: answers that are complete, and what was cancelled or is too late.

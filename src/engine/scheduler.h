@@ -7,6 +7,9 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -111,6 +114,10 @@ class Scheduler {
   // What an idle scheduler takes at a time.
   int64_t most_together() const { return options_.max_queue + slots_; }
   SchedulerState state() const;
+  // Runs `work` on the scheduler's thread, between two steps, with a sequence that can be opened
+  // and pages for `tokens` of it; everything else waits meanwhile. Returns when it has run. `work`
+  // leaves the engine as it found it.
+  tl::expected<void, Refusal> run_alone(int64_t tokens, std::function<void(Engine&)> work);
   // Takes no more requests and returns when those it has are answered.
   void drain();
 
@@ -140,8 +147,15 @@ class Scheduler {
   Ticket enqueue(Submission submission);
   int64_t context_length() const;
 
+  struct Aside {
+    int64_t tokens = 0;
+    std::function<void(Engine&)> work;
+    std::promise<void> done = {};
+  };
+
   // The thread's own.
   void serve();
+  bool run_aside();
   void drop_ended();
   void admit();
   std::unique_ptr<AnswerTask> next_waiting();
@@ -184,6 +198,7 @@ class Scheduler {
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<AnswerTask>> waiting_;  // in the order of AnswerTask::before
+  std::deque<Aside> asides_;
   SchedulerState published_;
   uint64_t next_id_ = 1;
   int64_t unfinished_ = 0;
