@@ -8,6 +8,7 @@
 #include "alternating_mask.h"
 #include "answer_batch.h"
 #include "draft_examples.h"
+#include "engine/forwarding_engine.h"
 #include "test_engine.h"
 
 namespace cachalot {
@@ -232,35 +233,25 @@ TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
 }
 
 // An engine whose drafts are not what the draft head says.
-class AdversarialEngine final : public Engine {
+class AdversarialEngine final : public ForwardingEngine {
  public:
   enum class Drafts { random, wrong, right };
 
-  AdversarialEngine(Engine& inner, Drafts drafts) : inner_(inner), drafts_(drafts) {}
+  AdversarialEngine(Engine& inner, Drafts drafts) : ForwardingEngine(inner), drafts_(drafts) {}
 
   // What the target will choose from the anchor's place on, for `right` and `wrong`.
   void expect(int32_t sequence, int64_t start, std::vector<int32_t> tokens) {
     truth_[sequence] = {start, std::move(tokens)};
   }
 
-  const ModelConfig& config() const override { return inner_.config(); }
-  const EngineOptions& options() const override { return inner_.options(); }
-  std::string description() const override { return inner_.description(); }
-  Result<int32_t> open_sequence() override { return inner_.open_sequence(); }
-  void close_sequence(int32_t sequence) override { inner_.close_sequence(sequence); }
-  int64_t length(int32_t sequence) const override { return inner_.length(sequence); }
-  Status truncate(int32_t sequence, int64_t length) override {
-    return inner_.truncate(sequence, length);
-  }
-  Result<StepResult> step(const StepRequest& request) override { return inner_.step(request); }
   Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
-    CACHALOT_TRY(DraftResult result, inner_.draft(requests, observer));
+    CACHALOT_TRY(DraftResult result, inner().draft(requests, observer));
     const int64_t block = result.tokens.extent(1);
     tokens_.assign(requests.size() * static_cast<size_t>(block), 0);
     for (size_t r = 0; r < requests.size(); ++r) {
       const auto& [start, truth] = truth_[requests[r].sequence];
       for (int64_t i = 0; i < block; ++i) {
-        const int64_t at = inner_.length(requests[r].sequence) + 1 + i - start;
+        const int64_t at = inner().length(requests[r].sequence) + 1 + i - start;
         const int32_t right = at < std::ssize(truth) ? truth[static_cast<size_t>(at)] : 5;
         int32_t& token = tokens_[r * static_cast<size_t>(block) + static_cast<size_t>(i)];
         if (drafts_ == Drafts::random) token = static_cast<int32_t>(random_() % 2048);
@@ -273,7 +264,6 @@ class AdversarialEngine final : public Engine {
   }
 
  private:
-  Engine& inner_;
   Drafts drafts_;
   std::map<int32_t, std::pair<int64_t, std::vector<int32_t>>> truth_;
   std::vector<int32_t> tokens_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/forwarding_engine.h"
 #include "engine/scheduler.h"
 #include "scheduler_requests.h"
 
@@ -18,45 +19,22 @@ using test::submit;
 
 // Passes everything on, but steps that append the token `poison` fail, and as after a failing disk
 // every sequence of such a step is empty.
-class FailingEngine final : public Engine {
+class FailingEngine final : public ForwardingEngine {
  public:
-  FailingEngine(Engine& inner, int32_t poison) : inner_(inner), poison_(poison) {}
+  FailingEngine(Engine& inner, int32_t poison) : ForwardingEngine(inner), poison_(poison) {}
 
-  const ModelConfig& config() const override { return inner_.config(); }
-  const EngineOptions& options() const override { return inner_.options(); }
-  std::string description() const override { return inner_.description(); }
-  Result<int32_t> open_sequence() override { return inner_.open_sequence(); }
-  void close_sequence(int32_t sequence) override { inner_.close_sequence(sequence); }
-  int64_t length(int32_t sequence) const override { return inner_.length(sequence); }
-  Status truncate(int32_t sequence, int64_t length) override {
-    return inner_.truncate(sequence, length);
-  }
-  Result<std::shared_ptr<const SavedSequence>> save(int32_t sequence) override {
-    return inner_.save(sequence);
-  }
-  Status restore(int32_t sequence, const SavedSequence& saved) override {
-    return inner_.restore(sequence, saved);
-  }
-  PageUse pages() const override { return inner_.pages(); }
-  int64_t pages_for(int32_t sequence, int64_t tokens) const override {
-    return inner_.pages_for(sequence, tokens);
-  }
   Result<StepResult> step(const StepRequest& request) override {
     const bool poisoned = std::ranges::any_of(request.sequences, [&](const SequenceStep& step) {
       return std::ranges::find(step.tokens, poison_) != step.tokens.end();
     });
-    if (!poisoned) return inner_.step(request);
+    if (!poisoned) return inner().step(request);
     for (const SequenceStep& step : request.sequences) {
-      CACHALOT_CHECK(inner_.truncate(step.sequence, 0).has_value());
+      CACHALOT_CHECK(inner().truncate(step.sequence, 0).has_value());
     }
     return fail("experts.bin: cannot be read at 4096");
   }
-  Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
-    return inner_.draft(requests, observer);
-  }
 
  private:
-  Engine& inner_;
   int32_t poison_;
 };
 

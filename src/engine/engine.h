@@ -24,6 +24,8 @@
 
 namespace cachalot {
 
+class OperationWatcher;  // ops/watcher.h
+
 enum class Backend {
   cpu,
   reference,  // slow and obvious, for comparison
@@ -50,6 +52,8 @@ struct EngineOptions {
   WeightStoreOptions storage;
   // The experts to keep in memory (engine/expert_profile.h); empty: the cache decides.
   std::filesystem::path expert_profile;
+  // Whether watch() may be called (Backend::cpu).
+  bool watchable = false;
 };
 
 // What sequences and saved states share.
@@ -161,6 +165,12 @@ class Engine {
   // sequences had draft_taps. Errors: the model has no draft head; as for step().
   virtual Result<DraftResult> draft(std::span<const DraftRequest> requests,
                                     Observer* observer = nullptr) = 0;
+
+  // Shows the operations of the following steps and drafts to `watcher`; nullptr: to nobody. For
+  // engines made `watchable`. The bits of a step do not depend on it.
+  virtual void watch(OperationWatcher* /*watcher*/) {
+    CACHALOT_CHECK(false, "this engine is not watchable");
+  }
 
   // For Backend::checked: the first operation that departed from the reference, in words; else
   // empty.

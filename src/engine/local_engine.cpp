@@ -54,6 +54,18 @@ struct CheckedDevice {
   checked::Queue<cpu::Queue> queue;
 };
 
+// Shows its operations to whoever wants to see them.
+struct WatchedDevice {
+  WatchedDevice(Arena arena, int threads, Isa isa)
+      : cpu(std::move(arena), threads, isa), queue(cpu.queue) {
+    queue.watch(nullptr);
+  }
+  void use_store(WeightStore* store) { cpu.use_store(store); }
+
+  CpuDevice cpu;
+  timed::Queue<cpu::Queue> queue;
+};
+
 // Empty if all requests take the best tokens. The requests outlive it.
 DraftChooser chooser(std::span<const DraftRequest> requests) {
   if (std::ranges::none_of(requests, [](const auto& request) { return bool(request.choose); })) {
@@ -167,6 +179,14 @@ class LocalEngine final : public Engine {
     return {};
   }
 
+  void watch(OperationWatcher* watcher) override {
+    if constexpr (std::is_same_v<Device, WatchedDevice>) {
+      device_.queue.watch(watcher);
+    } else {
+      Engine::watch(watcher);
+    }
+  }
+
   const WeightStore* storage() const override { return parts_.store.get(); }
 
  private:
@@ -276,6 +296,10 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
   if (options.backend == Backend::checked) {
     return std::make_unique<LocalEngine<CheckedDevice>>(std::move(parts), "checked " + description,
                                                         threads, isa);
+  }
+  if (options.watchable) {
+    return std::make_unique<LocalEngine<WatchedDevice>>(std::move(parts), description, threads,
+                                                        isa);
   }
   return std::make_unique<LocalEngine<CpuDevice>>(std::move(parts), description, threads, isa);
 }

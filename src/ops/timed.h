@@ -1,5 +1,5 @@
 // timed::Queue<Q>: runs every operation on Q and notes how long it took and what it moved and
-// computed. A queue that only starts operations is not timed by this.
+// computed, or shows it to a watcher. A queue that only starts operations is not timed by this.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@
 #include "ops/part.h"
 #include "ops/queue.h"
 #include "ops/run_cost.h"
+#include "ops/watcher.h"
 
 namespace cachalot::timed {
 
@@ -74,8 +75,20 @@ class Queue {
     inner_.label(name);
   }
 
-  void enter(const PartScope& scope) { parts_.push_back(scope); }
-  void leave() { parts_.pop_back(); }
+  // From now on nothing is noted; `watcher` sees the operations, nullptr: nobody does.
+  void watch(OperationWatcher* watcher) {
+    notes_ = false;
+    watcher_ = watcher;
+  }
+
+  void enter(const PartScope& scope) {
+    if (watcher_) watcher_->enter(scope);
+    if (notes_) parts_.push_back(scope);
+  }
+  void leave() {
+    if (watcher_) watcher_->leave();
+    if (notes_) parts_.pop_back();
+  }
 
   // Ends the last range. Without the time it took to note things.
   void finish() {
@@ -96,6 +109,7 @@ class Queue {
   // run_inner(Q&, const Args&) is `operation`.
   template <class Args, class RunInner>
   void run(std::string_view operation, const Args& args, RunInner run_inner) {
+    if (!notes_) return show(operation, args, run_inner);
     const double start = seconds();
     run_inner(inner_, args);
     const double end = seconds();
@@ -112,12 +126,24 @@ class Queue {
   }
 
  private:
+  template <class Args, class RunInner>
+  void show(std::string_view operation, const Args& args, RunInner run_inner) {
+    if (watcher_ == nullptr) return run_inner(inner_, args);
+    watcher_->before(args);
+    const double start = clock_();
+    run_inner(inner_, args);
+    const double end = clock_();
+    watcher_->after(args);
+    watcher_->ran(operation, end - start, run_cost_of(args));
+  }
+
   double seconds() const { return clock_() - aside_; }
 
   Q& inner_;
   SecondsClock clock_;
   double aside_ = 0, mark_ = 0;  // time spent noting; where the last range begins
-  bool with_shapes_ = false;
+  bool with_shapes_ = false, notes_ = true;
+  OperationWatcher* watcher_ = nullptr;
   std::vector<Record> records_;
   std::vector<Range> ranges_;
   std::vector<PartScope> parts_;
