@@ -35,6 +35,7 @@ EngineOptions engine_options(const ModelOptions& options, const ModelConfig& con
                            : std::min(config.max_position_embeddings, kDefaultContextLimit);
   result.max_step_tokens = options.chunk;
   result.max_sequences = options.max_sequences;
+  result.watchable = options.watchable;
   if (options.activations == "int8") result.expert_input = ExpertInput::int8;
   apply_storage_options(options.storage, result);
   if (options.prefill_mode() == PrefillMode::shortcut) result.shortcut_tail = options.prefill_tail;

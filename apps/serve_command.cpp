@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 
+#include "bench/machine.h"
 #include "report.h"
 #include "serve_options.h"
 #include "service_notify.h"
@@ -15,16 +16,33 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// What the parts of a live step are held against.
+Result<std::shared_ptr<const LiveExplorer>> live_explorer(const ServeOptions& options) {
+  auto live = std::make_shared<LiveExplorer>();
+  CACHALOT_TRY(live->explorer, explore(options.model.model, {}));
+  CACHALOT_TRY(const Isa isa,
+               options.model.isa.empty() ? isa_from_environment() : choose_isa(options.model.isa));
+  ThreadTeam team(options.model.threads);
+  const bench::Machine machine = bench::measure_machine(team, isa);
+  live->bytes_per_second = machine.read_bytes_per_second;
+  live->operations_per_second = machine.peak(machine.matmul_path);
+  return std::shared_ptr<const LiveExplorer>(std::move(live));
+}
+
 Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options,
                                                    std::shared_ptr<const Fetcher> fetcher,
                                                    ApiServer& server) {
   ModelOptions local = options.model;
+  local.watchable = options.explore;
   // Clients send pictures; they do not name files of this machine.
   local.local_pictures = false;
   local.fetcher = std::move(fetcher);
   local.on_progress = [&server](double share) { server.set_progress(share); };
   CACHALOT_TRY(LoadedModel model, load_model(local));
   ModelServiceOptions service = or_usage_error(model_service_options(options, model));
+  if (options.explore) {
+    CACHALOT_TRY(service.explorer, live_explorer(options));
+  }
   return std::make_unique<ModelService>(std::move(model.tokenizer), std::move(model.engine),
                                         std::move(model.pictures), std::move(service));
 }

@@ -145,6 +145,10 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command.add_flag("--metrics,!--no-metrics", options.metrics, "Offer /metrics (the default)")
       ->group("Watching");
   command
+      .add_flag("--explore", options.explore,
+                "Let clients look into steps of the model: /v1/trace, and on the page /explore")
+      ->group("Watching");
+  command
       .add_option("--log-format", options.log_format,
                   "How a request is logged on stderr: text, json, none")
       ->check(CLI::IsMember({"text", "json", "none"}))
@@ -172,6 +176,7 @@ Result<ApiServerOptions> api_server_options(const ServeOptions& options) {
   }
   result.origins = options.origins;
   result.metrics = options.metrics;
+  result.traces = options.explore;
   result.version = CACHALOT_VERSION;
   result.explorer = [model = options.model.model] { return explorer_tree(model); };
   if (options.log_format == "none") return result;
@@ -193,6 +198,9 @@ Result<std::shared_ptr<const Fetcher>> image_fetcher(const ServeOptions& options
 
 Result<ModelServiceOptions> model_service_options(const ServeOptions& options,
                                                   const LoadedModel& model) {
+  if (options.explore && options.model.backend != "cpu") {
+    return fail("--explore: looks into --backend cpu, found {}", options.model.backend);
+  }
   CACHALOT_TRY(const AnswerParameters parameters,
                answer_parameters(options.sampling, model.generation, model.config().vocab_size));
   ModelServiceOptions result;

@@ -33,6 +33,7 @@ struct ServeOptions {
   int64_t cache_disk = int64_t{64} << 30;
   int64_t snapshot_interval = 2048;
   bool metrics = true;
+  bool explore = false;
   std::string log_format = "text";
   bool no_thinking = false;
   std::string effort;

@@ -17,7 +17,6 @@
 #include "inspect/dimensions.h"
 #include "inspect/source_text.h"
 #include "inspect/stored_tensors.h"
-#include "ops/cost.h"
 #include "ops/part.h"
 
 namespace cachalot {

@@ -79,6 +79,7 @@ ApiServer::ApiServer(ApiServerOptions options) : options_(std::move(options)) {
   add_model_routes(router_);
   add_operation_routes(router_, options_.metrics);
   add_explore_routes(router_, options_.explorer);
+  if (options_.traces) add_trace_routes(router_);
 }
 
 ApiServer::~ApiServer() {

@@ -18,6 +18,7 @@ struct ApiServerOptions {
   std::vector<std::string> origins;   // pages of other origins that may ask; "*": all
   bool metrics = true;
   ExplorerSource explorer;  // what /explore shows; none: nothing
+  bool traces = false;      // the service has a live_explorer()
   std::string version;
 };
 

@@ -173,4 +173,21 @@ ApiResult<std::vector<std::unique_ptr<AnswerStream>>> ModelService::answer_all(
   return result;
 }
 
+ApiResult<LiveTrace> ModelService::trace(LiveTraceRequest request) {
+  if (options_.explorer == nullptr) return Service::trace(std::move(request));
+  request.end_tokens = options_.end_tokens;
+  // Whether or not they pay here: they are what one wants to see.
+  const ModelConfig& config = engine_->config();
+  if (config.has_drafts() && options_.scheduler.drafts.mode != DraftMode::off) {
+    request.drafts = {.mode = DraftMode::fixed, .depth = config.dspark_block_size};
+  }
+  Result<LiveTrace> trace;
+  const auto ran = scheduler_.run_alone(
+      std::ssize(request.prompt) + request.max_tokens,
+      [&](Engine& engine) { trace = trace_live(engine, options_.explorer->explorer, request); });
+  if (!ran) return fail(api_error(ran.error()));
+  if (!trace) return fail(ApiError(trace.error()));
+  return std::move(*trace);
+}
+
 }  // namespace cachalot

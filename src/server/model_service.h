@@ -14,6 +14,7 @@ struct ModelServiceOptions {
   std::vector<int32_t> end_tokens;
   PrefillMode prefill = PrefillMode::exact;
   SchedulerOptions scheduler;
+  std::shared_ptr<const LiveExplorer> explorer;  // for an engine that is watchable
 };
 
 class ModelService final : public Service {
@@ -27,6 +28,8 @@ class ModelService final : public Service {
   SchedulerState state() const override { return scheduler_.state(); }
   ApiResult<std::vector<std::unique_ptr<AnswerStream>>> answer_all(
       std::vector<ChatRequest> requests) override;
+  const LiveExplorer* live_explorer() const override { return options_.explorer.get(); }
+  ApiResult<LiveTrace> trace(LiveTraceRequest request) override;
 
   // Takes no more requests; returns when the last is answered.
   void drain() { scheduler_.drain(); }

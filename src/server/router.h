@@ -46,5 +46,7 @@ void add_messages_routes(Router& router);                 // messages_api.h: /me
 using ExplorerSource = std::function<Result<std::string>()>;
 // explore_api.cpp: /explore/model.json; without a source there is none.
 void add_explore_routes(Router& router, ExplorerSource source);
+// trace_api.cpp: /trace, for a service with a live_explorer().
+void add_trace_routes(Router& router);
 
 }  // namespace cachalot

@@ -31,6 +31,10 @@ bool Service::answers_to(std::string_view name) const {
                              [&](const std::string& own) { return own == name || own == "*"; });
 }
 
+ApiResult<LiveTrace> Service::trace(LiveTraceRequest) {
+  return fail(ApiError(501, "this server does not show steps of the model"));
+}
+
 ApiResult<Prompt> Service::prompt_of(const Conversation& conversation) const {
   CACHALOT_TRY(Prompt prompt, render(conversation, answer_memory()));
   if (prompt.images.empty() || pictures() != nullptr) return prompt;

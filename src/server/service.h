@@ -7,6 +7,7 @@
 
 #include "chat/render.h"
 #include "engine/scheduler_state.h"
+#include "inspect/live_trace.h"
 #include "pictures/picture_reader.h"
 #include "server/answer_stream.h"
 #include "server/chat_request.h"
@@ -26,6 +27,12 @@ struct ServiceDefaults {
   int effort = 75;
   int64_t context = 0;         // tokens of prompt and answer together
   double timeout_seconds = 0;  // 0: none
+};
+
+// What a server that shows the model's inside knows of it, and what the machine allows.
+struct LiveExplorer {
+  Explorer explorer;
+  double bytes_per_second = 0, operations_per_second = 0;
 };
 
 // Safe to use from several threads.
@@ -53,6 +60,11 @@ class Service {
   // than can ever run and wait here are a 400.
   virtual ApiResult<std::vector<std::unique_ptr<AnswerStream>>> answer_all(
       std::vector<ChatRequest> requests) = 0;
+
+  // nullptr: nobody asked for it.
+  virtual const LiveExplorer* live_explorer() const { return nullptr; }
+  // Answers while it looks inside; other answers wait. With a live_explorer(). Errors: as answer().
+  virtual ApiResult<LiveTrace> trace(LiveTraceRequest request);
 
   // Tokens of the prompt, pictures included; `abandoned` ends what is fetched for it. Errors: it
   // cannot be rendered, a picture that cannot be read.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/reference/math.h"
+#include "ops/reference/parts.h"
 #include "ops/reference/queue.h"
 #include "tensor/block_quantizers.h"
 
@@ -24,10 +25,7 @@ void prepare_query(Queue&, const PrepareQueryArgs& args) {
   }
 }
 
-namespace {
-
-// The keys row t attends to, in order: window by position, then the chosen latents.
-std::vector<Floats> keys_of(const SparseAttentionArgs& args, int64_t t) {
+std::vector<Floats> attended_keys(const SparseAttentionArgs& args, int64_t t) {
   const int64_t head_dim = args.q.extent(2);
   const int64_t position = args.rows.positions.data[t];
   const int32_t slot = args.rows.slots.data[t];
@@ -48,6 +46,19 @@ std::vector<Floats> keys_of(const SparseAttentionArgs& args, int64_t t) {
                           keys.emplace_back(head_dim).data());
   return keys;
 }
+
+float sink_share(const SparseAttentionArgs& args, int64_t t, int64_t h,
+                 const std::vector<Floats>& keys) {
+  const int64_t head_dim = args.q.extent(2);
+  const Floats q = to_floats(args.q.row(t) + h * head_dim, head_dim);
+  double others = 0;
+  for (const Floats& key : keys)
+    others += std::exp(static_cast<double>(dot(q.data(), key.data(), head_dim)) * args.scale -
+                       static_cast<double>(args.sink.data[h]));
+  return static_cast<float>(1 / (1 + others));
+}
+
+namespace {
 
 // One head over the keys; the sink joins the denominator only.
 Floats attend(const Floats& q, const std::vector<Floats>& keys, float sink, float scale) {
@@ -75,7 +86,7 @@ void sparse_attention(Queue&, const SparseAttentionArgs& args) {
   check_shapes(args);
   const int64_t heads = args.q.extent(1), head_dim = args.q.extent(2);
   for (int64_t t = 0; t < args.rows.tokens(); ++t) {
-    const std::vector<Floats> keys = keys_of(args, t);
+    const std::vector<Floats> keys = attended_keys(args, t);
     for (int64_t h = 0; h < heads; ++h) {
       const Floats q = to_floats(args.q.row(t) + h * head_dim, head_dim);
       Floats o = attend(q, keys, args.sink.data[h], args.scale);

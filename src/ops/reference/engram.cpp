@@ -1,4 +1,5 @@
 #include "ops/reference/math.h"
+#include "ops/reference/parts.h"
 #include "ops/reference/queue.h"
 
 namespace cachalot::reference {
@@ -55,23 +56,30 @@ void engram_gather(Queue&, const EngramGatherArgs& args) {
     }
 }
 
+float engram_gate(const EngramMixArgs& args, int64_t t, int64_t c) {
+  if (args.image_index.data[t] >= 0) return 0;
+  const int64_t dim = args.stream.extent(2);
+  const Floats h = to_floats(args.stream.row(t) + c * dim, dim);
+  const Floats key = to_floats(args.kv.row(t) + c * dim, dim);
+  Floats gained(dim);
+  for (int64_t i = 0; i < dim; ++i)
+    gained[i] = h[i] * (to_float(args.q_weight.row(c)[i]) * to_float(args.k_weight.row(c)[i]));
+  const float norm = std::sqrt(mean_square(h.data(), dim) + args.norm_eps) *
+                     std::sqrt(mean_square(key.data(), dim) + args.norm_eps);
+  const float dim_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+  const float match = dot(gained.data(), key.data(), dim) / norm * dim_scale;
+  const float root = std::sqrt(std::fmax(std::fabs(match), 1e-6f));
+  return sigmoid(std::copysign(root, match));
+}
+
 void engram_mix(Queue&, const EngramMixArgs& args) {
   check_shapes(args);
   const int64_t copies = args.stream.extent(1), dim = args.stream.extent(2);
-  const float dim_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
   for (int64_t t = 0; t < args.stream.extent(0); ++t)
     for (int64_t c = 0; c < copies; ++c) {
+      const float gate = engram_gate(args, t, c);
       const Floats h = to_floats(args.stream.row(t) + c * dim, dim);
-      const Floats key = to_floats(args.kv.row(t) + c * dim, dim);
       const Floats value = to_floats(args.kv.row(t) + copies * dim, dim);
-      Floats gained(dim);
-      for (int64_t i = 0; i < dim; ++i)
-        gained[i] = h[i] * (to_float(args.q_weight.row(c)[i]) * to_float(args.k_weight.row(c)[i]));
-      const float norm = std::sqrt(mean_square(h.data(), dim) + args.norm_eps) *
-                         std::sqrt(mean_square(key.data(), dim) + args.norm_eps);
-      const float match = dot(gained.data(), key.data(), dim) / norm * dim_scale;
-      const float root = std::sqrt(std::fmax(std::fabs(match), 1e-6f));
-      const float gate = args.image_index.data[t] >= 0 ? 0 : sigmoid(std::copysign(root, match));
       for (int64_t i = 0; i < dim; ++i)
         args.stream.row(t)[c * dim + i] = to_bf16(h[i] + gate * value[i]);
     }
