@@ -57,6 +57,7 @@ void show_props(Service& service, HttpExchange& exchange, const std::string&) {
           {"engine", Json(service.engine().description())},
           {"modalities", Json(Json::Object{{"vision", Json(service.engine().config().has_vision())},
                                            {"audio", Json(false)}})},
+          {"explore", Json(service.live_explorer() != nullptr)},
       }));
 }
 

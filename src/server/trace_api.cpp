@@ -1,4 +1,6 @@
 // What happens inside the model while it answers: POST /trace (inspect/live_trace.h).
+#include <cmath>
+
 #include "server/chat_fields.h"
 #include "server/reply.h"
 #include "server/router.h"
@@ -38,7 +40,8 @@ ApiResult<LiveTraceRequest> read_trace_request(const Json& body, const Service& 
 
 Json number_json(int32_t value) { return Json::integer(int64_t{value}); }
 Json number_json(int64_t value) { return Json::integer(value); }
-Json number_json(float value) { return Json(static_cast<double>(value)); }
+// Six decimals are more than anyone sees.
+Json number_json(float value) { return Json(std::round(static_cast<double>(value) * 1e6) / 1e6); }
 
 template <class T>
 Json list_json(std::span<const T> values) {
