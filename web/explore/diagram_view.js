@@ -96,6 +96,21 @@ export class DiagramView {
     this.said.textContent = block ? describe(this.#model, block) : '';
   }
 
+  // How the time of a watched step was spread: a line below each block, as long as its share.
+  showTimes(trace, step) {
+    const seconds = this.blocks.map(
+        (block) => block.layer ? trace.secondsOf(step, block.layer.layer) :
+                                 trace.costOf(step, block.node.id)?.seconds ?? 0);
+    const most = Math.max(...seconds);
+    this.blocks.forEach(({drawn, x, y, width, height}, i) => {
+      drawn.querySelector('.block-time')?.remove();
+      const length = (width - 6) * seconds[i] / most;
+      if (!(length > 0)) return;
+      drawn.append(svg(
+          'rect', {class: 'block-time', x: x + 3, y: y + height - 2, height: 2, width: length}));
+    });
+  }
+
   show(node) {
     this.#chosen = node;
     const layers = new Set(node === this.#model.root ? [] : node.layers ?? []);

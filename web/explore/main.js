@@ -34,7 +34,7 @@ class Explorer {
     this.diagram = new DiagramView(byId('diagram'), this.model, open);
     this.tree = new TreeView(byId('tree-pane'), this.model, open);
     this.search = new Search(this.model, open);
-    this.watch = new Watch(this.model, () => this.#traced());
+    this.watch = new Watch(this.model, (view) => this.diagram.showTimes(view.trace, view.step));
     connectKeys(this);
     this.#frame();
     addEventListener('hashchange', () => this.#follow(true));
@@ -168,11 +168,6 @@ class Explorer {
     byId('page').prepend(element(
         'p', {class: 'notice', role: 'status'}, `There is no part called “${name}” here.`,
         ...(links.length ? [' Perhaps:', ...links] : [])));
-  }
-
-  // A step was watched: what is on the page may say something of it.
-  #traced() {
-    if (this.view === 'parts') this.#show();
   }
 }
 

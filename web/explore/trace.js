@@ -64,6 +64,12 @@ export class Trace {
     };
   }
 
+  // Seconds of a layer, all its parts together.
+  secondsOf(step, layer) {
+    const own = (step.nodes ?? []).filter((one) => one.layer === layer);
+    return own.reduce((total, one) => total + one.seconds, 0);
+  }
+
   // All parts with a record, the slowest first.
   costs(step) {
     const ids = [...new Set((step.nodes ?? []).map((one) => one.id))];

@@ -23,7 +23,11 @@ export class Watch {
   #indexLayer = null;
   #page = null;
 
-  constructor(model) { this.model = model; }
+  // `looked`: called with the view of a step when it is drawn.
+  constructor(model, looked) {
+    this.model = model;
+    this.looked = looked;
+  }
 
   #headers() {
     const key = recall('key', '');
@@ -154,6 +158,7 @@ export class Watch {
   #draw() {
     const focused = document.activeElement?.dataset?.keep;
     const view = this.#view();
+    this.looked(view);
     const parts =
         [
           ['Drafts', draftsOf(view)],

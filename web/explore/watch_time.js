@@ -42,7 +42,8 @@ export function timesOf(view) {
                     null,
       element(
           'p', {class: 'note-line'},
-          'Floor: the time that the machine’s memory and arithmetic need at least. 100 % would be perfect.'));
+          'Floor: the time that the machine’s memory and arithmetic need at least; 100 % would be ' +
+              'perfect. Lines in the diagram’s blocks are their times.'));
 }
 
 // One part's own line, on its page.
