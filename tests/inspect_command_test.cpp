@@ -1,5 +1,8 @@
 // The real program's inspect command.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "program_test.h"
@@ -47,6 +50,19 @@ TEST_F(InspectCommand, PrintsOnePartAsAPage) {
     EXPECT_NE(out.find(part), std::string::npos) << part << "\n" << out;
   }
   expect_shown("models/nano drafts/proposal/chain", "model-00003-of-00003.safetensors bytes ");
+}
+
+TEST_F(InspectCommand, WritesItsPageAsOneFile) {
+  const std::string path = ::testing::TempDir() + "inspect_command_test.html";
+  EXPECT_EQ(shown("tests/data/released --html " + path), "");
+  std::ifstream file(path, std::ios::binary);
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_LT(page.size(), 3'000'000u);
+  EXPECT_NE(page.find("id=\"model-data\">{\"schema\":1"), std::string::npos);
+  std::filesystem::remove(path);
+  const ProgramResult refused = program("inspect models/nano --html /no/such/folder/page.html");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("--html: /no/such/folder"), std::string::npos) << refused.err;
 }
 
 TEST_F(InspectCommand, PrintsTheTreeForProgramsAndDocuments) {

@@ -10,7 +10,7 @@ function draw(canvas, {rows, columns, value, mark}, cell) {
   canvas.width = columns * cell.width;
   canvas.height = rows.length * cell.height;
   const context = canvas.getContext('2d');
-  const gap = cell.width > 4 ? 1 : 0;
+  const gap = cell.width > 4 ? 1 : 0, rowGap = cell.height > 3 ? 1 : 0;
   for (let r = 0; r < rows.length; ++r) {
     for (let c = 0; c < columns; ++c) {
       const marked = mark?.(r, c);
@@ -18,7 +18,7 @@ function draw(canvas, {rows, columns, value, mark}, cell) {
       if (!marked && !(amount > 0)) continue;
       context.globalAlpha = marked ? 1 : 0.12 + 0.88 * amount;
       context.fillStyle = marked ? markColour : heatColour;
-      context.fillRect(c * cell.width, r * cell.height, cell.width - gap, cell.height - 1);
+      context.fillRect(c * cell.width, r * cell.height, cell.width - gap, cell.height - rowGap);
     }
   }
 }
@@ -59,7 +59,7 @@ export function smallHeat(grid, width, height) {
   const canvas = element('canvas', {class: 'small-heat', 'aria-hidden': 'true'});
   draw(canvas, grid, {
     width: Math.max(1, Math.floor(width / grid.columns)),
-    height: Math.max(2, Math.floor(height / grid.rows.length))
+    height: Math.max(1, Math.floor(height / grid.rows.length))
   });
   return canvas;
 }
