@@ -33,7 +33,7 @@ struct ModelOptions {
   std::shared_ptr<const Fetcher> fetcher;  // of pictures that lie elsewhere; nullptr: none are
   // How much has been read, of what takes long: with --mlock, the checkpoint. May be empty.
   std::function<void(double share)> on_progress;
-  bool watchable = false;                  // steps can be looked into
+  bool watchable = false;  // steps can be looked into
 
   PrefillMode prefill_mode() const {
     return prefill == "shortcut" ? PrefillMode::shortcut : PrefillMode::exact;

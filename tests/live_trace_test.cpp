@@ -18,7 +18,8 @@ class LiveTraceTest : public ::testing::Test {
   static void SetUpTestSuite() {
     auto tokenizer = Tokenizer::load(test::nano_path());
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    prompt_ = tokenizer->encode("The number 4171 comes first. Which number came first? ", EncodeMode::plain);
+    prompt_ = tokenizer->encode("The number 4171 comes first. Which number came first? ",
+                                EncodeMode::plain);
     auto explored = explore(test::nano_path(), {});
     ASSERT_TRUE(explored) << explored.error().message;
     explorer_ = new Explorer(std::move(*explored));
