@@ -18,7 +18,7 @@ class GoldenTensors {
  public:
   // name: under tests/data
   explicit GoldenTensors(const std::string& name) {
-    std::ifstream file(std::string(CACHALOT_SOURCE_DIR) + "/tests/data/" + name, std::ios::binary);
+    std::ifstream file(CACHALOT_SOURCE_DIR "/tests/data/" + name, std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
     const auto header = read_safetensors_header(std::as_bytes(std::span(bytes_)));
     CACHALOT_CHECK(header.has_value(), "tests/data/{} cannot be read", name);

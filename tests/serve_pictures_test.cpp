@@ -19,7 +19,7 @@ constexpr const char* kChat = "/v1/chat/completions";
 // Of the examples with a picture: an independent implementation's greedy answers.
 std::vector<Json> picture_examples() {
   std::vector<Json> examples;
-  std::ifstream file(std::string(CACHALOT_SOURCE_DIR) + "/models/nano/examples.jsonl");
+  std::ifstream file(CACHALOT_SOURCE_DIR "/models/nano/examples.jsonl");
   for (std::string line; std::getline(file, line);) {
     const auto example = parse_json(line);
     if (text_at(*example, "family") == "image") examples.push_back(*example);

@@ -14,7 +14,7 @@ namespace {
 std::string text_of(const WebFile& file) { return {file.bytes.begin(), file.bytes.end()}; }
 
 TEST(WebFiles, HoldTheBytesOfTheSource) {
-  std::ifstream source(std::string(CACHALOT_SOURCE_DIR) + "/web/index.html", std::ios::binary);
+  std::ifstream source(CACHALOT_SOURCE_DIR "/web/index.html", std::ios::binary);
   const std::string expected(std::istreambuf_iterator<char>(source), {});
   ASSERT_FALSE(expected.empty());
   const WebFile* file = find_web_file("/index.html");
