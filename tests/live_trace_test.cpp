@@ -112,8 +112,19 @@ TEST_F(LiveTraceTest, ShowsSharesThatAddUpAndGatesAndSinksBetweenNoneAndAll) {
   size_t engrams = 0;
   for (const StepTrace& step : trace(true).steps) {
     for (const LayerTrace& layer : step.layers) {
-      ASSERT_EQ(layer.attention_mix.rows(), std::ssize(step.positions));
-      ASSERT_EQ(layer.experts_mix.rows(), std::ssize(step.positions));
+      for (const LayerTrace::Mix* mix : {&layer.attention_mix, &layer.experts_mix}) {
+        ASSERT_EQ(mix->pre.rows(), std::ssize(step.positions));
+        ASSERT_EQ(mix->post.rows(), std::ssize(step.positions));
+        ASSERT_EQ(mix->comb.columns, config.hc_mult * config.hc_mult);
+        // Sinkhorn ends with sums of columns that are one.
+        for (int64_t to = 0; to < config.hc_mult; ++to) {
+          float sum = 0;
+          for (int64_t from = 0; from < config.hc_mult; ++from) {
+            sum += mix->comb.row(0)[static_cast<size_t>(from * config.hc_mult + to)];
+          }
+          EXPECT_NEAR(sum, 1, 1e-3);
+        }
+      }
       ASSERT_EQ(layer.experts.rows(), std::ssize(step.positions));
       for (int64_t row = 0; row < layer.shares.rows(); ++row) {
         float sum = 0;

@@ -40,10 +40,15 @@ struct LayerTrace {
   int64_t candidate_block = 0;      // entries per block
   TraceTable<int64_t> engram_rows;  // [rows, columns]
   TraceTable<float> engram_gates;   // [rows, copies]
-  TraceTable<float> attention_mix;  // [rows, copies] what collapses the stream for attention
-  TraceTable<float> experts_mix;    // and for the experts
-  std::vector<float> sinks;         // [heads] share of the attention of the step's last row
-  int64_t keys = 0;                 // it attended to
+  // Of the hyper-connections around attention and around the experts: what collapses the stream,
+  // what the sublayer's output adds to each copy, what each copy keeps of the others.
+  struct Mix {
+    TraceTable<float> pre, post;  // [rows, copies]
+    TraceTable<float> comb;       // [rows, copies * copies] from the copy, to the copy
+  };
+  Mix attention_mix, experts_mix;
+  std::vector<float> sinks;  // [heads] share of the attention of the step's last row
+  int64_t keys = 0;          // it attended to
 };
 
 struct NodeTrace {

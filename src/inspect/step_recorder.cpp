@@ -73,12 +73,14 @@ void StepRecorder::before(const EngramMixArgs& args) {
   }
 }
 
-// Attention's comes first.
-void StepRecorder::before(const HyperCollapseArgs& args) {
-  if (step_ == nullptr || layer() < 0) return;
+// Attention's comes first. Collapses for a read-out leave the copies alone.
+void StepRecorder::after(const HyperCollapseArgs& args) {
+  if (step_ == nullptr || args.post.absent()) return;
   LayerTrace& trace = layer_trace();
-  auto& mix = trace.attention_mix.values.empty() ? trace.attention_mix : trace.experts_mix;
-  if (mix.values.empty()) mix = last_rows(args.pre_in);
+  auto& mix = trace.attention_mix.pre.values.empty() ? trace.attention_mix : trace.experts_mix;
+  mix.pre = last_rows(args.pre_in);
+  mix.post = last_rows(args.post);
+  mix.comb = last_rows(args.comb);
 }
 
 void StepRecorder::after(const SparseAttentionArgs& args) {

@@ -25,7 +25,7 @@ class StepRecorder final : public OperationWatcher {
   void after(const IndexSelectArgs& args) override;
   void after(const EngramGatherArgs& args) override;
   void before(const EngramMixArgs& args) override;
-  void before(const HyperCollapseArgs& args) override;
+  void after(const HyperCollapseArgs& args) override;
   void after(const SparseAttentionArgs& args) override;
   void ran(std::string_view operation, double seconds, const Cost& cost) override;
 

@@ -78,10 +78,15 @@ Json layer_json(const LayerTrace& layer) {
     json.set("engram", Json(Json::Object{{"rows", rows_json(layer.engram_rows)},
                                          {"gate", rows_json(layer.engram_gates)}}));
   }
-  if (layer.attention_mix.rows() > 0) {
-    json.set("mix", Json(Json::Object{{"attention", rows_json(layer.attention_mix)},
-                                      {"experts", rows_json(layer.experts_mix)}}));
+  Json mixes(Json::Object{});
+  for (const auto& [name, mix] :
+       {std::pair{"attention", &layer.attention_mix}, std::pair{"experts", &layer.experts_mix}}) {
+    if (mix->pre.rows() == 0) continue;
+    mixes.set(name, rows_json(mix->pre));
+    mixes.set(std::string(name) + "_post", rows_json(mix->post));
+    mixes.set(std::string(name) + "_comb", rows_json(mix->comb));
   }
+  if (layer.attention_mix.pre.rows() > 0) json.set("mix", std::move(mixes));
   if (!layer.sinks.empty()) {
     json.set("sinks", list_json(std::span<const float>(layer.sinks)));
     json.set("keys", Json::integer(layer.keys));
