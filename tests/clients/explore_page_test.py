@@ -84,6 +84,21 @@ def test_a_part_shows_what_it_is(page, model):
     assert len(crumbs) > 2 and crumbs[-1].startswith(node["title"])
 
 
+def test_costs_are_told_of_what_they_are_for(page, model):
+    def rows(part):
+        page.open(part)
+        cost = page.page.locator("#page section").filter(has=page.page.locator("h2", has_text="Cost"))
+        return cost.locator("tbody th").all_inner_texts()
+
+    tokens = ["token of a reply", "token of a prompt"]
+    draft = next(one["node"] for one in model["layers"] if one["draft"])
+    assert rows(structure_of(model, 0)) == tokens
+    assert rows(draft) == ["proposal"]
+    assert rows(draft.split("/")[0]) == [*tokens, "proposal"]
+    assert rows("vision") == ["picture"]
+    assert rows("shortcut") == [f"step of the shortcut, {model['prefill_tokens']:,} tokens"]
+
+
 def test_search_finds_titles_tensors_and_keys(page, model):
     node = next(node for node in parts_of(model["root"]) if "o_lora_rank" in node["evidence"]["config"])
     keys = page.page.keyboard
@@ -114,6 +129,8 @@ def test_an_address_names_a_part(page, model):
     page.page.go_back()
     page.page.wait_for_function("(title) => document.querySelector('#page h1').textContent === title", arg=node["title"])
     page.open("no/such/part")
+    assert "There is no part called" in page.page.locator(".notice").inner_text()
+    page.open("%E0%A4%A")
     assert "There is no part called" in page.page.locator(".notice").inner_text()
     page.open("/totals")
     assert page.title() == "Totals" and f"{model['totals']['parameters']:,}" in page.page.locator("#page").inner_text()
@@ -220,6 +237,7 @@ def test_the_released_model_fits_in_a_file(browser, released_file):
         assert open_all(page, tree) == []
         page.open("/totals")
         text = page.page.locator("#page").inner_text()
+        assert "reconciled with the configuration’s tensors" in text and "checkpoint" not in text
         assert "763,205,315,794" in text and "510,286,023,000" in text and "96,085" in text
         assert page.page.locator("#view-chat, #view-watch:visible").count() == 0
 

@@ -104,7 +104,8 @@ def test_an_error_is_said(written):
     written.page.route("**/v1/trace", lambda route: route.fulfill(
         status=400, json={"error": {"message": "prompt: expected at most 512 tokens, found 600"}}))
     watch(written)
-    assert "expected at most 512 tokens" in written.page.locator("#page .notice").inner_text()
+    text = written.page.locator("#page .notice").inner_text()
+    assert "expected at most 512 tokens" in text and "settings" not in text
     written.faults.clear()  # the browser reports the status itself
 
 
@@ -118,7 +119,31 @@ def test_the_built_in_model_draws_its_picks(browser, exploring_server):
         assert part(page, "Time and memory").locator("tbody tr").count() > 3
 
 
-def test_a_server_without_traces_shows_no_such_view(browser, server_url):
+def test_a_server_without_traces_says_how_to_watch(browser, server_url):
     with explorer(browser, server_url) as page:
-        page.page.wait_for_timeout(300)
+        page.open("/watch")
+        page.page.get_by_text("cachalot serve -m MODEL --explore").wait_for()
         assert not page.page.locator("#view-watch").is_visible()
+        assert page.page.locator("#watch-prompt").count() == 0
+
+
+@pytest.mark.parametrize("prompt, tokens, words", [
+    ("Hello", "0", "found “0”"), ("Hello", "65", "from 1 to 64"), ("Hello", "x", "found “x”"), (" ", "8", "Type a prompt")])
+def test_a_wrong_form_is_not_sent(written, prompt, tokens, words):
+    sent = []
+    written.page.on("request", lambda request: sent.append(request.url))
+    written.page.fill("#watch-tokens", tokens)
+    watch(written, prompt)
+    assert words in written.page.locator("#page .notice").inner_text()
+    assert not [url for url in sent if url.endswith("/v1/trace")]
+    assert written.page.locator("[aria-invalid=true]").count() == 1
+
+
+def test_a_long_prompt_tells_how_much_is_shown(browser, exploring_server):
+    with explorer(browser, exploring_server.url) as page:
+        page.open("/watch")
+        watch(page, " ".join(["The fox went to the forest."] * 20))
+        first = page.page.locator(".steps button").first.inner_text()
+        prompt = part(page, "Steps and tokens").locator(".token:not(.generated)").count()
+        assert prompt > 64 and f"{prompt} tokens" in first
+        assert f"Of the {prompt} tokens 64 are shown" in part(page, "Steps and tokens").inner_text()

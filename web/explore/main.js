@@ -15,6 +15,15 @@ import {Watch} from './watch.js';
 
 const byId = (id) => document.getElementById(id);
 
+// An address that is no encoded text names nothing, but can be shown.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 class Explorer {
   current = null;  // the node of the page
   view = 'parts';
@@ -40,7 +49,8 @@ class Explorer {
     addEventListener('hashchange', () => this.#follow(true));
     this.#follow(false);
     document.documentElement.dataset.ready = 'true';
-    if (await this.watch.available()) byId('view-watch').hidden = false;
+    byId('view-watch').hidden = !await this.watch.ask();
+    if (this.view === 'watch') this.#show();
   }
 
   // Waits for a server that is still loading; null, with the reason on the page, if nothing comes.
@@ -123,7 +133,7 @@ class Explorer {
 
   // Shows what the address names. `moved`: the reader came here from another part.
   #follow(moved) {
-    const name = decodeURIComponent(location.hash.slice(1));
+    const name = decoded(location.hash.slice(1));
     this.view = name === '/totals' ? 'totals' : name === '/watch' ? 'watch' : 'parts';
     const node = this.model.nodes.get(name);
     if (this.view === 'parts') this.current = node ?? this.model.root;

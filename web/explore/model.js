@@ -31,7 +31,21 @@ export class Model {
     for (const child of node.children) this.#enter(child, node);
   }
 
-  parent(node) { return this.parents.get(node) ?? null; }
+  // The part that drafts, or null.
+  draftHead() {
+    const first = this.layers.find((layer) => layer.draft);
+    return first ? this.path(this.nodes.get(first.node))[1] : null;
+  }
+
+  // What flows on from a part: the output marked so, or the only one; null where neither is.
+  mainOutput(node) {
+    const made = node.outputs.filter((one) => (one.kind ?? 'activation') === 'activation');
+    return made.find((one) => one.main) ?? (made.length === 1 ? made[0] : null);
+  }
+
+  parent(node) {
+    return this.parents.get(node) ?? null;
+  }
 
   // From the root to the node.
   path(node) {
@@ -40,7 +54,9 @@ export class Model {
     return path;
   }
 
-  contains(outer, node) { return this.path(node).includes(outer); }
+  contains(outer, node) {
+    return this.path(node).includes(outer);
+  }
 
   // The neighbour `step` further among the children of the same part.
   sibling(node, step) {

@@ -4,6 +4,7 @@ import {element, icon} from '../modules/dom.js';
 import {count, plural} from '../modules/words.js';
 
 import {codeText} from './code_text.js';
+import {costsOf} from './cost.js';
 import {bytes, flops, layersNamed, parameters, shape, share} from './figures.js';
 import {formula} from './formula.js';
 import {handOffs} from './handoff_view.js';
@@ -42,7 +43,7 @@ function head(model, node) {
   return element(
       'header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, node.title), chips,
       element('p', {class: 'sentence'}, node.sentence), node.formula ? formula(node.formula) : null,
-      node === model.root ? reconciliation(model.data.totals) : null,
+      node === model.root ? reconciliation(model.data) : null,
       figures.children.length ? figures : null);
 }
 
@@ -180,51 +181,51 @@ function parameterTable(node) {
       rows.length ? table('Parameters of one instance', heads, cells, [1, 2], one) : null);
 }
 
-function costTable(model, node) {
-  const {batch, prefill_tokens: tokens, context} = model.data;
-  const row = (name, cost, rows) => {
-    const perToken = [cost.flops / rows, cost.bytes / rows];
-    return [
-      name, flops(perToken[0]), bytes(perToken[1]),
-      node.count > 1 ? flops(perToken[0] * node.count) : null,
-      node.count > 1 ? bytes(perToken[1] * node.count) : null
-    ].filter((cell) => cell !== null);
-  };
-  const {decode, prefill} = node.cost;
-  if (!decode.flops && !decode.bytes && !prefill.flops && !prefill.bytes) return null;
-  const heads = ['step', 'arithmetic', 'memory'];
-  if (node.count > 1) heads.push(`all ${count(node.count)}: arithmetic`, 'memory');
-  return section(
-      'Cost per token',
-      table(
-          'Cost per token', heads, [row('reply', decode, batch), row('prompt', prefill, tokens)],
-          [1, 2, 3, 4]),
-      element(
-          'p', {class: 'note-line'},
-          `At a context of ${count(context)} tokens. Reply: a step of ${plural(batch, 'token')}. ` +
-              `Prompt: a step of ${count(tokens)} tokens.`),
-      node.cache_bytes_per_token || node.cache_bytes_fixed ?
-          element(
-              'p', {class: 'note-line'},
-              [
-                node.cache_bytes_per_token ?
-                    `${bytes(node.cache_bytes_per_token)} per token of context` :
-                    '',
-                node.cache_bytes_fixed ? `${bytes(node.cache_bytes_fixed)} per sequence` : ''
-              ].filter(Boolean)
-                      .join(' and ') +
-                  ' are kept in caches.') :
-          null);
+function cacheLine(node) {
+  const kept = [
+    node.cache_bytes_per_token ? `${bytes(node.cache_bytes_per_token)} per token of context` : '',
+    node.cache_bytes_fixed ? `${bytes(node.cache_bytes_fixed)} per sequence` : ''
+  ].filter(Boolean);
+  if (!kept.length) return null;
+  return element('p', {class: 'note-line'}, `${kept.join(' and ')} are kept in caches.`);
 }
 
-const mainOutput = (node) => node.outputs.find((one) => !operandKinds[one.kind]) ?? node.outputs[0];
+function costTable(model, node) {
+  const costs = costsOf(model, node);
+  if (!costs.length) return null;
+  const {batch, prefill_tokens: tokens, context} = model.data;
+  const all = (figures) =>
+      node.count > 1 ? [flops(figures.flops * node.count), bytes(figures.bytes * node.count)] : [];
+  const row =
+      (name, figures) => [name, flops(figures.flops), bytes(figures.bytes), ...all(figures)];
+  const rows = costs.flatMap(({per, decode, prefill}) => {
+    if (per !== 'token') {
+      const same = decode.flops === prefill.flops && decode.bytes === prefill.bytes;
+      return [row(same ? per : `${per}, ${count(tokens)} tokens`, prefill)];
+    }
+    const part = (step, by) => ({flops: step.flops / by, bytes: step.bytes / by});
+    return [
+      row('token of a reply', part(decode, batch)), row('token of a prompt', part(prefill, tokens))
+    ];
+  });
+  const heads = ['of one', 'arithmetic', 'memory'];
+  if (node.count > 1) heads.push(`all ${count(node.count)}: arithmetic`, 'memory');
+  const title = costs.length > 1 ? 'Cost' : `Cost per ${costs[0].per}`;
+  const steps = costs.some(({per}) => per === 'token') ?
+      ` Reply: a step of ${plural(batch, 'token')}. Prompt: a step of ${count(tokens)} tokens.` :
+      '';
+  return section(
+      title, table(title, heads, rows, [1, 2, 3, 4]),
+      element('p', {class: 'note-line'}, `At a context of ${count(context)} tokens.${steps}`),
+      cacheLine(node));
+}
 
 function childList(model, node) {
   if (!node.children.length) return null;
   const most = Math.max(...node.children.map((child) => child.parameters.total));
   const lines = node.children.map((child) => {
     const terms = model.untoldTerms(child);
-    const out = mainOutput(child);
+    const out = model.mainOutput(child);
     return element(
         'li', {},
         element(

@@ -6,12 +6,15 @@ import {count, plural} from '../modules/words.js';
 import {bytes, parameters, share} from './figures.js';
 import {bar, code, section, table} from './parts.js';
 
-export function reconciliation(totals) {
+export function reconciliation({totals, has_files: files}) {
   const good = totals.reconciled && !totals.mismatches.length;
+  const agree = files ? 'The tree and the checkpoint agree' :
+                        'The tree is reconciled with the configuration’s tensors';
+  const disagree = files ? 'The tree and the checkpoint disagree' :
+                           'The tree and the configuration’s tensors disagree';
   const words = good ?
-      `The tree and the checkpoint agree: every one of the ${
-          count(totals.tensors)} tensors belongs to exactly one part.` :
-      `The tree and the checkpoint disagree about ${plural(totals.mismatches.length, 'tensor')}.`;
+      `${agree}: every one of the ${count(totals.tensors)} tensors belongs to exactly one part.` :
+      `${disagree} about ${plural(totals.mismatches.length, 'tensor')}.`;
   return element(
       'p', {class: `reconciled ${good ? 'good' : 'bad'}`}, icon(good ? 'check' : 'alert'), words);
 }
@@ -47,7 +50,7 @@ export function totalsView(model) {
               'Counted part by part from the model’s code, and compared with ',
               model.data.has_files ? 'the headers of the files of ' : 'the table of tensors of ',
               code(source), '.'),
-          reconciliation(totals), figures),
+          reconciliation(model.data), figures),
       mismatches,
       section(
           'By part',

@@ -10,7 +10,9 @@ export class Trace {
         (step) => ({...step, layers: [...step.layers].sort((a, b) => a.layer - b.layer)}));
   }
 
-  textOf(id) { return this.texts.get(id) ?? `#${id}`; }
+  textOf(id) {
+    return this.texts.get(id) ?? `#${id}`;
+  }
 
   // What stands in no token of the answer: drafts that were rejected.
   unknown() {
@@ -35,6 +37,15 @@ export class Trace {
   stepsAt(position) {
     return this.steps.flatMap(
         (step, i) => step.kind !== 'draft' && step.positions.includes(position) ? [i] : []);
+  }
+
+  // Tokens that a step worked on. Of a long prompt the answer holds the last rows only; a prompt's
+  // step begins where the one before it ended.
+  rowsOf(number) {
+    const step = this.steps[number];
+    if (step.kind !== 'prefill' || !step.truncated) return step.positions.length;
+    const before = this.steps[number - 1]?.positions.at(-1) ?? -1;
+    return step.positions.at(-1) - before;
   }
 
   // The entries of a step's layers that have something under `name`, of these layers only.

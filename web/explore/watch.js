@@ -3,7 +3,7 @@
 import {announce, element} from '../modules/dom.js';
 import {explain, unreachable} from '../modules/server.js';
 import {recall} from '../modules/storage.js';
-import {plural} from '../modules/words.js';
+import {count, plural} from '../modules/words.js';
 
 import {time} from './figures.js';
 import {section} from './parts.js';
@@ -22,6 +22,8 @@ export class Watch {
   #row = 0;
   #indexLayer = null;
   #page = null;
+  available = null;  // not known yet
+  fromFile = document.getElementById('model-data') !== null;
 
   // `looked`: called with the view of a step when it is drawn.
   constructor(model, looked) {
@@ -34,17 +36,18 @@ export class Watch {
     return key ? {Authorization: `Bearer ${key}`} : {};
   }
 
-  async available() {
-    if (document.getElementById('model-data')) return false;
+  // Whether the server lets steps be watched.
+  async ask() {
     try {
-      const response = await fetch('/props', {headers: this.#headers()});
-      return response.ok && (await response.json()).explore === true;
+      const response = this.fromFile ? null : await fetch('/props', {headers: this.#headers()});
+      this.available = response?.ok === true && (await response.json()).explore === true;
     } catch {
-      return false;
+      this.available = false;
     }
+    return this.available;
   }
 
-  async #ask(prompt, tokens) {
+  async #request(prompt, tokens) {
     let response;
     try {
       response = await fetch('/v1/trace', {
@@ -56,7 +59,12 @@ export class Watch {
       throw unreachable();
     }
     const body = await response.json().catch(() => null);
-    if (!response.ok || !body?.steps) throw explain(response.status, body);
+    if (!response.ok || !body?.steps) {
+      const error = explain(response.status, body);
+      // The advice for these speaks of the chat page's settings; the server's words say more here.
+      if (response.status === 400 || response.status === 422) error.advice = '';
+      throw error;
+    }
     const trace = new Trace(body);
     await Promise.all(trace.unknown().slice(0, mostAsked).map((id) => this.#askText(trace, id)));
     return trace;
@@ -79,6 +87,7 @@ export class Watch {
 
   // The view; kept, so that going to a part and back loses nothing.
   page() {
+    if (!this.available) return this.#instead();
     if (this.#page) return this.#page;
     this.result = element('div', {});
     this.prompt =
@@ -115,14 +124,47 @@ export class Watch {
     return this.#page;
   }
 
+  // Where nothing can be watched: why, and how it can.
+  #instead() {
+    const page = (...words) => element(
+        'article', {class: 'node watch'},
+        element(
+            'header', {class: 'node-head'}, element('h1', {tabindex: '-1'}, 'Watch a step'),
+            element('p', {class: 'sentence'}, ...words)));
+    if (this.available === null) return page('Asking the server …');
+    const start = element('code', {}, 'cachalot serve -m MODEL --explore');
+    return this.fromFile ?
+        page('A file holds the model’s structure only. To watch steps, start ', start, '.') :
+        page('This server does not let its steps be watched. Start it with ', start, '.');
+  }
+
+  // The number of tokens to answer; null, with the reason on the page, if the form is not right.
+  #checked() {
+    const text = this.tokens.value.trim();
+    const tokens = /^\d+$/.test(text) ? Number(text) : 0;
+    const wrong = [
+      [this.prompt, !this.prompt.value.trim(), 'Type a prompt first.'],
+      [
+        this.tokens, !(tokens >= 1 && tokens <= mostTokens),
+        `Tokens to answer: expected a whole number from 1 to ${mostTokens}, found “${text}”.`
+      ]
+    ];
+    for (const [field, bad] of wrong) field.setAttribute('aria-invalid', `${bad}`);
+    const first = wrong.find(([, bad]) => bad);
+    if (!first) return tokens;
+    this.result.replaceChildren(element('p', {class: 'notice', role: 'alert'}, first[2]));
+    first[0].focus();
+    return null;
+  }
+
   async #run() {
-    const tokens = Math.max(1, Math.min(mostTokens, Math.floor(Number(this.tokens.value)) || 1));
-    this.tokens.value = `${tokens}`;
+    const tokens = this.#checked();
+    if (tokens === null || this.start.disabled) return;
     this.start.disabled = true;
     this.result.replaceChildren(
         element('p', {class: 'waiting', role: 'status'}, 'The model is at work …'));
     try {
-      this.#trace = await this.#ask(this.prompt.value, tokens);
+      this.#trace = await this.#request(this.prompt.value, tokens);
       this.#chooseStep(0);
       announce(`${plural(this.#trace.steps.length, 'step')} watched`);
     } catch (error) {
@@ -196,7 +238,7 @@ export class Watch {
               },
               element('b', {}, stepName(step)),
               element(
-                  'span', {}, `${plural(step.positions.length, 'token')}, ${time(step.seconds)}`));
+                  'span', {}, `${plural(view.trace.rowsOf(i), 'token')}, ${time(step.seconds)}`));
           return button;
         }));
     const inStep = new Set(view.step.positions);
@@ -212,9 +254,12 @@ export class Watch {
       })
     });
     const cut = [view.trace.data.truncated, view.step.truncated].filter(Boolean).join('; ');
+    const rows = view.trace.rowsOf(this.#step), drawn = view.step.positions.length;
+    const shown =
+        rows > drawn ? `Of the ${count(rows)} tokens ${count(drawn)} are shown` : 'Shortened';
     return section(
         'Steps and tokens', steps, tokens,
-        cut ? element('p', {class: 'note-line'}, `Shortened: ${cut}.`) : null,
+        cut ? element('p', {class: 'note-line'}, `${shown}: ${cut}.`) : null,
         element(
             'p', {class: 'note-line'},
             'Choose a step, or a token to see what happened at it. Generated tokens are underlined.'));
