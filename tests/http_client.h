@@ -19,6 +19,7 @@ namespace cachalot::test {
 
 struct HttpResponse {
   int status = 0;  // 0: the connection ended before a whole response
+  std::string reason;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
 
@@ -104,6 +105,7 @@ class HttpClient {
     std::string line;
     if (!read_line(line) || line.size() < 12) return response;
     const int status = std::atoi(line.c_str() + 9);
+    if (line.size() > 13) response.reason = line.substr(13);
     while (read_line(line)) {
       if (line.empty()) {
         response.status = status;

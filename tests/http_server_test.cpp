@@ -169,6 +169,40 @@ TEST_F(HttpServerTest, RefusesWhatIsNoHttp) {
   }
 }
 
+TEST_F(HttpServerTest, HangsUpAfterABodyWhoseEndIsUnclear) {
+  std::atomic<int> handled = 0;
+  start([&](HttpExchange& exchange) {
+    ++handled;
+    echo(exchange);
+  });
+  const std::string smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (const std::string method : {"GET", "POST", "DELETE"}) {
+    for (const std::string field :
+         {"identity", "chunked, chunked", "xchunked", "gzip", "gzip, chunked", "\"chunked\"", "",
+          "chunked\r\nTransfer-Encoding: chunked", "identity\r\nContent-Length: 3",
+          "chunked\r\nContent-Length: 3"}) {
+      HttpClient client(server_->port());
+      client.send_raw(method + " / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + field +
+                      "\r\n\r\n" + smuggled);
+      const int status = client.read_response().status;
+      EXPECT_TRUE(status == 400 || status == 501) << method << " " << field << ": " << status;
+      EXPECT_TRUE(client.closed_within(3000)) << method << " " << field;
+    }
+  }
+  EXPECT_EQ(handled, 0);
+  HttpClient chunked(server_->port());
+  chunked.send_raw(
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked \r\n\r\n2\r\nok\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.read_response().body, "POST / ok");
+}
+
+TEST_F(HttpServerTest, GivesEveryStatusItsReason) {
+  start([](HttpExchange& exchange) { exchange.send(529, "text/plain", "", {}); });
+  HttpClient client(server_->port());
+  client.send_request("GET", "/");
+  EXPECT_EQ(client.read_head().reason, "Overloaded");
+}
+
 TEST_F(HttpServerTest, EndsRequestsThatArriveTooSlowly) {
   options_.header_timeout = 1s;
   options_.body_timeout = 1s;

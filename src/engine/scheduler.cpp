@@ -113,10 +113,9 @@ tl::expected<void, Refusal> Scheduler::find_room(int64_t requests) {
   const double mean = published_.request_time.sum() /
                       static_cast<double>(std::max<int64_t>(published_.request_time.count(), 1));
   return refuse(Refusal::queue_full,
-                requests == 1 ? fmt::format("{} requests are waiting already", waiting)
-                              : fmt::format("{} requests are waiting already, there is no room "
-                                            "for {} more",
-                                            waiting, requests),
+                fmt::format("{} requests are waiting already and {} may wait: there is no room "
+                            "for {} more",
+                            waiting, options_.max_queue, requests),
                 std::clamp(mean / static_cast<double>(slots_), 1.0, 60.0));
 }
 

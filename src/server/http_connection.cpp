@@ -52,6 +52,29 @@ std::string_view without_authority(std::string_view target) {
   return path == target.npos || target[path] == '?' ? "/" : target.substr(path);
 }
 
+// RFC 9110 lacks the status of a model that is being loaded, as Anthropic's clients know it.
+std::string_view reason_phrase(int status) {
+  if (status == 529) return "Overloaded";
+  return view(http::obsolete_reason(static_cast<http::status>(status)));
+}
+
+// Whether it is known where the body ends: whoever sends one behind a coding that is not understood
+// here, or says its length in two ways, may mean another end than this server, and the rest would
+// pass for a request of its own (RFC 9112, 6.1). Returns what is wrong.
+std::optional<std::string> unclear_body(const HttpHeaders& headers) {
+  int codings = 0, lengths = 0;
+  for (const auto& [name, value] : headers) {
+    lengths += equal_without_case(name, "content-length");
+    if (!equal_without_case(name, "transfer-encoding")) continue;
+    if (!equal_without_case(value, "chunked"))
+      return fmt::format("transfer-encoding {}: expected chunked, or a Content-Length", value);
+    ++codings;
+  }
+  if (codings > 1 || (codings > 0 && lengths > 0))
+    return "expected one Transfer-Encoding, or a Content-Length";
+  return std::nullopt;
+}
+
 // What is wrong with a request that could not be read; status 0: nobody waits for an answer.
 std::pair<int, std::string> reading_failure(const boost::system::error_code& error,
                                             const HttpServerOptions& options, bool finishing) {
@@ -233,6 +256,10 @@ void HttpConnection::on_header(const ErrorCode& error) {
   if (phase_ != Phase::header) return;
   if (error) return refuse(error);
   take_header();
+  if (const auto wrong = unclear_body(request_.headers)) {
+    keep_alive_ = false;
+    return reply(options_.error_reply(request_, 501, *wrong));
+  }
   if (version_ >= 11 && parser_->get().count(http::field::host) != 1) {
     keep_alive_ = keep_alive_ && parser_->is_done();
     return reply(options_.error_reply(request_, 400, "expected one Host header in the request"));
@@ -266,7 +293,7 @@ void HttpConnection::read_body() {
   phase_ = Phase::body;
   const auto length = parser_->content_length();
   const size_t bytes = length ? static_cast<size_t>(*length) : options_.body_bytes;
-  expire_after(options_.body_timeout + std::chrono::seconds(bytes >> 17));
+  expire_after(options_.body_timeout + std::chrono::seconds(bytes >> 13));
   http::async_read(
       socket_, buffer_, *parser_,
       [self = shared_from_this()](const ErrorCode& error, size_t) { self->on_body(error); });
@@ -404,8 +431,7 @@ std::string HttpConnection::head(int status, std::string_view content_type,
                                  const HttpHeaders& headers, std::optional<size_t> length) {
   access_.status = status;
   std::string text =
-      fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", status,
-                  view(http::obsolete_reason(static_cast<http::status>(status))), http_date());
+      fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", status, reason_phrase(status), http_date());
   const bool empty = status == 204 || status == 304;
   if (!content_type.empty() && !empty) text += fmt::format("Content-Type: {}\r\n", content_type);
   if (length && !empty) text += fmt::format("Content-Length: {}\r\n", *length);

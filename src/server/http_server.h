@@ -41,7 +41,7 @@ struct HttpServerOptions {
   size_t connections = 4096;
   size_t threads = 256;                         // handlers at work; further requests wait
   std::chrono::seconds header_timeout{20};      // for a header, from its first byte on
-  std::chrono::seconds body_timeout{60};        // for a body, and a second more for every 128 KiB
+  std::chrono::seconds body_timeout{60};        // for a body, and a second more for every 8 KiB
   std::chrono::seconds idle_timeout{75};        // between requests of a connection
   std::chrono::seconds write_timeout{60};       // for a client that reads nothing
   std::chrono::seconds last_write_timeout{10};  // the same once the server stops

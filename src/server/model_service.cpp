@@ -17,8 +17,11 @@ ApiError api_error(const Refusal& refusal) {
     }
     case Refusal::too_long:
       return ApiError(400, refusal.message, {}, "context_length_exceeded");
-    case Refusal::stopping:
-      return ApiError(503, refusal.message, {}, "server_stopping");
+    case Refusal::stopping: {
+      ApiError error(503, refusal.message, {}, "server_stopping");
+      error.retry_after = 1;
+      return error;
+    }
     case Refusal::invalid:
       break;
   }
