@@ -176,6 +176,12 @@ def test_the_diagram_draws_every_hand_off(page, model):
         page.page.locator(f".legend-entry.kind-{kind}").click()
         assert page.page.locator(f".arc.kind-{kind}:visible").count() == 0
         page.page.locator(f".legend-entry.kind-{kind}").click()
+    # Hashes go to the layers with n-grams; tapped layers to the draft head, whose windows go to its stages.
+    assert page.page.locator(".arc.kind-ngrams").count() == sum(one["engram"] for one in model["layers"])
+    drafts = sum(one["draft"] for one in model["layers"])
+    assert page.page.locator(".arc.kind-taps").count() == len(model["config"]["dspark_target_layer_ids"]) + drafts
+    flow = page.page.locator(".flow-shape").all_text_contents()
+    assert flow.count("token ids") == 2 and any(text.startswith("logits [") for text in flow)
     source = next(one["source"] for one in model["handoffs"] if one["kind"] == "compressed_kv")
     assert page.page.get_by_role("group", name="Hand-offs", exact=True).locator("tbody tr").count() == len(model["handoffs"])
     row = page.page.locator(".row").nth(source)

@@ -37,9 +37,8 @@ function inside(block) {
 }
 
 function tagsOf(model, layer) {
-  return [
-    layer.engram ? 'n-grams' : '', roleOf(model, 'taps', layer.layer) === 'source' ? 'tap' : ''
-  ].filter(Boolean)
+  return [layer.engram ? 'n-grams' : '', model.taps.includes(layer.layer) ? 'tap' : '']
+      .filter(Boolean)
       .join(', ');
 }
 
@@ -63,6 +62,7 @@ export function describe(model, block) {
     if (used.length) words.push(`${title} of layer ${used[0].source}`);
   }
   if (block.layer.engram) words.push('n-gram memory');
+  if (model.taps.includes(layer)) words.push('seen by the draft head');
   return words.join(' · ');
 }
 
@@ -96,25 +96,86 @@ export function drawBlock(model, block) {
   return group;
 }
 
-const mainShape = (node) =>
-    node.outputs.find((one) => (one.kind ?? 'activation') === 'activation')?.shape;
+const line = (d) => svg('path', {d});
+// Heads of arrows: down into a block, right into a line.
+const headDown = (x, y) =>
+    svg('path', {class: 'flow-head', d: `M${x - 3} ${y - 4.5}l3 4.5l3 -4.5z`});
+const headRight = (x, y) =>
+    svg('path', {class: 'flow-head', d: `M${x - 4.5} ${y - 3}l4.5 3l-4.5 3z`});
+const words = (x, y, text, anchor = 'start') =>
+    svg('text', {class: 'flow-shape', x, y, 'text-anchor': anchor}, text);
+const centre = (block) => block.x + block.width / 2;
+const bottom = (block) => block.y + block.height;
 
-export function drawFlow(blocks, width) {
-  const lines = svg('g', {class: 'flow'});
-  for (let i = 1; i < blocks.length; ++i) {
-    const from = blocks[i - 1].y + blocks[i - 1].height, to = blocks[i].y;
-    lines.append(svg('path', {d: `M${width / 2} ${from}V${to}`}));
-    if (to - from > 8)
-      lines.append(
-          svg('path', {class: 'flow-head', d: `M${width / 2 - 3} ${to - 4.5}l3 4.5l3 -4.5z`}));
-    const shape = blocks[i - 1].layer ? null : mainShape(blocks[i - 1].node);
-    if (shape && to - from > 8) {
-      lines.append(
-          svg('text', {class: 'flow-shape', x: width / 2 + 7, y: (from + to) / 2 + 3.2},
-              `[${shape.join(', ')}]`));
-    }
+function shapeWords(model, link) {
+  const made = link.from.node.outputs.find((one) => one.name === link.name) ??
+      model.mainOutput(link.from.node);
+  return made ? `${made.name} [${made.shape.join(', ')}]` : '';
+}
+
+// A line straight down, or round what stands between.
+function drawLink(model, link, blocks) {
+  const {from, to} = link;
+  const x = centre(to), next = blocks[blocks.indexOf(from) + 1] === to || from.input;
+  if (!next) {
+    const edge = from.x, out = edge - 9 - 0.12 * (to.y - from.y);
+    const [a, b] = [middle(from), middle(to)];
+    return [line(`M${edge} ${a}C${out} ${a} ${out} ${b} ${edge} ${b}`), headRight(edge, b)];
   }
-  return lines;
+  const drawn = [line(`M${x} ${bottom(from)}V${to.y}`)];
+  if (to.y - bottom(from) > 8) {
+    drawn.push(headDown(x, to.y));
+    const text = from.layer ? '' : shapeWords(model, link);
+    const at = from.input ? to.y - 6 : (bottom(from) + to.y) / 2 + 3.2;
+    if (text) drawn.push(words(x + 7, at, text));
+  }
+  return drawn;
+}
+
+// Rows of pictures take their places in the stream.
+function drawJoin({from, to}) {
+  const y = bottom(from) + (to.y - bottom(from)) * 0.42, x = centre(to);
+  return [
+    line(`M${centre(from)} ${bottom(from)}V${y}H${x}`), headRight(x, y),
+    words(x - 8, y - 3.5, 'rows', 'end')
+  ];
+}
+
+// What goes in at the top, and what comes out of the stack and of the branch.
+function drawEnds(model, {inputs, stack, branch}) {
+  const drawn = inputs.flatMap(
+      (block) =>
+          [words(centre(block), block.y - 14, block.takes, 'middle'),
+           line(`M${centre(block)} ${block.y - 10}V${block.y}`), headDown(centre(block), block.y)]);
+  for (const block of [stack.at(-1), branch.at(-1)].filter(Boolean)) {
+    const out = model.mainOutput(block.node), x = centre(block), y = bottom(block);
+    drawn.push(
+        line(`M${x} ${y}V${y + 11}`), headDown(x, y + 13),
+        words(
+            x + 7, y + 11,
+            block === stack.at(-1) && out ? `${out.name} [${out.shape.join(', ')}]` :
+                                            'drafts, confidence'));
+  }
+  if (branch.length) {
+    const y = branch[0].y - 11;
+    drawn.push(svg('text', {class: 'flow-title', x: branch[0].x, y}, model.draftHead().title));
+  }
+  return drawn;
+}
+
+export function drawFlow(model, {links, lists, blocks}) {
+  const seen = new Set();
+  // Between layers goes the stream; what else they hand on is drawn as arcs.
+  const apart = ({from, to}) =>
+      from.layer && to.layer && blocks.indexOf(to) !== blocks.indexOf(from) + 1;
+  const lines = links.filter((link) => {
+    const name = `${blocks.indexOf(link.from)} ${blocks.indexOf(link.to)}`;
+    if (link.kind || link.joins || apart(link) || seen.has(name)) return false;
+    return seen.add(name);
+  });
+  return svg(
+      'g', {class: 'flow'}, ...lines.flatMap((link) => drawLink(model, link, blocks)),
+      ...links.filter((link) => link.joins).flatMap(drawJoin), ...drawEnds(model, lists));
 }
 
 export const drawArc = (arc) => svg('path', {class: `arc kind-${arc.kind}`, d: arc.path});

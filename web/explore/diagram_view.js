@@ -28,11 +28,11 @@ export class DiagramView {
   }
 
   #draw() {
-    const {blocks, arcs, width} = this.plan;
+    const {blocks, arcs} = this.plan;
     this.arcs = arcs.map((arc) => ({...arc, drawn: drawArc(arc)}));
     this.blocks = blocks.map((block) => ({...block, drawn: drawBlock(this.#model, block)}));
     this.stage =
-        svg('g', {}, drawFlow(blocks, width),
+        svg('g', {}, drawFlow(this.#model, this.plan),
             svg('g', {class: 'arcs'}, ...this.arcs.map((arc) => arc.drawn)),
             ...this.blocks.map((block) => block.drawn));
     this.picture = svg(
@@ -50,8 +50,7 @@ export class DiagramView {
   }
 
   #legend() {
-    const present =
-        Object.keys(kinds).filter((kind) => this.#model.handoffs.some((one) => one.kind === kind));
+    const present = Object.keys(kinds).filter((kind) => this.arcs.some((arc) => arc.kind === kind));
     const buttons = present.map((kind) => {
       const button = element(
           'button', {type: 'button', class: `legend-entry kind-${kind}`, 'aria-pressed': 'true'},
@@ -89,14 +88,15 @@ export class DiagramView {
 
   // What the pointer is at, in words and by its arcs; null: what the page shows.
   say(block) {
-    const layer = block?.layer?.layer;
-    this.picture.classList.toggle('pointing', layer !== undefined);
-    for (const arc of this.arcs)
-      arc.drawn.classList.toggle('lit', arc.from === layer || arc.to === layer);
+    const at = block && this.plan.blocks[this.blocks.indexOf(block)];
+    const mine = (arc) => arc.from === at || arc.to === at;
+    this.picture.classList.toggle('pointing', this.arcs.some(mine));
+    for (const arc of this.arcs) arc.drawn.classList.toggle('lit', mine(arc));
     this.said.textContent = block ? describe(this.#model, block) : '';
   }
 
-  // How the time of a watched step was spread: a line below each block, as long as its share.
+  // How the time of a watched step was spread: a bar behind each block's name, as long as its
+  // share.
   showTimes(trace, step) {
     const seconds = this.blocks.map(
         (block) => block.layer ? trace.secondsOf(step, block.layer.layer) :
@@ -106,8 +106,10 @@ export class DiagramView {
       drawn.querySelector('.block-time')?.remove();
       const length = (width - 6) * seconds[i] / most;
       if (!(length > 0)) return;
-      drawn.append(svg(
-          'rect', {class: 'block-time', x: x + 3, y: y + height - 2, height: 2, width: length}));
+      drawn.querySelector('.block-back')
+          .after(
+              svg('rect',
+                  {class: 'block-time', x: x + 3, y: y + 1.5, height: height - 3, width: length}));
     });
   }
 
@@ -136,7 +138,9 @@ export class DiagramView {
     });
   }
 
-  #size() { return [this.place.clientWidth, this.place.clientHeight]; }
+  #size() {
+    return [this.place.clientWidth, this.place.clientHeight];
+  }
 
   fit() {
     const [wide, high] = this.#size();

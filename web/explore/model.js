@@ -15,14 +15,9 @@ export class Model {
     this.#enter(data.root, null);
     this.order = [...this.nodes.values()];
     this.layers = [...data.layers].sort((a, b) => a.layer - b.layer);
-    this.handoffs = [...data.handoffs, ...this.#taps()];
-  }
-
-  // What the draft head takes from the backbone is handed on like the rest.
-  #taps() {
-    const first = this.layers.find((layer) => layer.draft);
-    const sources = this.data.config.dspark_target_layer_ids ?? [];
-    return first ? sources.map((source) => ({kind: 'taps', source, consumers: [first.layer]})) : [];
+    this.handoffs = data.handoffs;
+    // Layers whose stream the draft head sees.
+    this.taps = this.draftHead() ? data.config.dspark_target_layer_ids ?? [] : [];
   }
 
   #enter(node, parent) {

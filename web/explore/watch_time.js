@@ -43,7 +43,7 @@ export function timesOf(view) {
       element(
           'p', {class: 'note-line'},
           'Floor: the time that the machine’s memory and arithmetic need at least; 100 % would be ' +
-              'perfect. Lines in the diagram’s blocks are their times.'));
+              'perfect. Bars in the diagram’s blocks are their times.'));
 }
 
 // One part's own line, on its page.
