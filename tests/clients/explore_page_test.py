@@ -223,6 +223,15 @@ def test_a_phone_has_room_for_all(browser, server_url, model):
         assert page.part() == structure_of(model, 3)
 
 
+def test_a_small_phone_has_a_whole_header(browser, server_url):
+    with explorer(browser, server_url, viewport={"width": 320, "height": 640}, is_mobile=True, has_touch=True) as page:
+        page.page.evaluate("document.getElementById('view-watch').hidden = false")
+        assert page.page.evaluate("document.documentElement.scrollWidth") == 320
+        box = {name: page.page.locator(name).bounding_box() for name in (".search", ".panes", "#theme", ".views")}
+        assert box[".search"]["y"] + box[".search"]["height"] <= box[".panes"]["y"]
+        assert box["#theme"]["y"] < box[".search"]["y"] and abs(box["#theme"]["y"] - box[".views"]["y"]) < 12
+
+
 def test_the_pages_lead_to_each_other(page):
     page.page.click("#view-chat")
     page.page.wait_for_selector("#composer-text")

@@ -55,6 +55,7 @@ def canned_trace(model, prompt, seed=1):
     words = prompt.split(" ")
     tokens = [{"id": 100 + i, "text": (" " if i else "") + word} for i, word in enumerate(words)]
     generated = [{"id": 900 + i, "text": text} for i, text in enumerate([" Paris", ".", " It", " is"])]
+    copies = config["hc_mult"]
     handoffs = {kind: {one["source"] for one in model["handoffs"] if one["kind"] == kind}
                 for kind in ("picks", "candidates")}
     leaves = [one for one in parts_of(model["root"]) if not one["children"]]
@@ -68,8 +69,9 @@ def canned_trace(model, prompt, seed=1):
                 "experts": [some(config["n_routed_experts"], config["n_activated_experts"]) for _ in range(rows)],
                 "shares": [[1 / config["n_activated_experts"]] * config["n_activated_experts"] for _ in range(rows)],
                 "sinks": [draw.random() ** 3 for _ in range(config["n_heads"])],
-                "mix": {"attention": [[draw.random() for _ in range(config["hc_mult"])] for _ in range(rows)],
-                        "experts": [[draw.random() for _ in range(config["hc_mult"])] for _ in range(rows)]}}
+                "mix": {name: [[draw.random() for _ in range(size)] for _ in range(rows)]
+                        for place in ("attention", "experts")
+                        for name, size in ((place, copies), (place + "_post", copies), (place + "_comb", copies**2))}}
         if one["layer"] in handoffs["picks"]:
             made["ratio"] = one["ratio"]
             made["picks"] = [some((p + 1) // one["ratio"], 6) for p in positions]

@@ -53,6 +53,16 @@ def test_a_step_is_drawn(written, model):
     for title in ("Experts", "Picks", "N-gram memory", "Attention sinks", "Mixing of the copies", "Time and memory"):
         assert part(written, title).count() == 1, title
     assert written.page.locator(".row .block-time").count() > 5
+    # In, kept and added of every sublayer, by copy.
+    mixes = part(written, "Mixing of the copies")
+    assert mixes.locator("canvas").count() == 2 * len(written.trace["steps"][0]["layers"])
+    mix = written.trace["steps"][0]["layers"][0]["mix"]
+    copies, comb = model["config"]["hc_mult"], mix["attention_comb"][-1]
+    canvas = mixes.locator("canvas").first
+    box = canvas.bounding_box()
+    cell = box["width"] / (copies + 4)
+    canvas.hover(position={"x": 4.5 * cell, "y": 1.5 * box["height"] / copies})
+    assert mixes.locator(".readout").inner_text() == f"Layer 0, attention, kept: of copy 1, in copy 2: {comb[copies + 2]:.3f}"
     # The last token of the prompt: what the first index layer picked for it, entry by entry.
     step = written.trace["steps"][0]
     first = next(one for one in step["layers"] if "picks" in one)

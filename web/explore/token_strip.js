@@ -4,10 +4,10 @@ import {element} from '../modules/dom.js';
 
 // What a token looks like: spaces at its ends count, line breaks are drawn, and the letters of
 // control tokens are such as every font has.
-const visible = (text) => text.replace(/\n/g, '⏎')
-                              .replace(/｜/g, '|')
-                              .replace(/▁/g, '_')
-                              .replace(/^ | $/g, '\u00a0') ||
+export const visible = (text) => text.replace(/\n/g, '⏎')
+                                     .replace(/｜/g, '|')
+                                     .replace(/▁/g, '_')
+                                     .replace(/^ | $/g, '\u00a0') ||
     '\u00a0';
 
 // tokens: [{text}]; style(position) -> {classes: [...], heat: 0..1, label}; choose(position) or

@@ -9,7 +9,8 @@ import {time} from './figures.js';
 import {section} from './parts.js';
 import {tokenStrip} from './token_strip.js';
 import {stepName, Trace} from './trace.js';
-import {draftsOf, engramOf, expertsOf, mixesOf, picksOf, sinksOf} from './watch_parts.js';
+import {mixesOf} from './watch_mix.js';
+import {draftsOf, engramOf, expertsOf, picksOf, sinksOf} from './watch_parts.js';
 import {timeOf, timesOf} from './watch_time.js';
 
 const example = 'What is the capital of Japan?';

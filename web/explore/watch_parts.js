@@ -7,12 +7,12 @@ import {plural} from '../modules/words.js';
 import {layersNamed, share} from './figures.js';
 import {heatMap, smallHeat} from './heat_map.js';
 import {code, table} from './parts.js';
-import {tokenStrip} from './token_strip.js';
+import {tokenStrip, visible} from './token_strip.js';
 
 const note = (...words) => element('p', {class: 'note-line'}, ...words);
 const percent = (value) => `${Math.round(100 * value)} %`;
 const position = (view) => view.step.positions[view.row];
-const quoted = (view) => `“${view.seen[position(view)]?.text.trim() || ' '}”`;
+const quoted = (view) => `“${visible(view.seen[position(view)]?.text.trim() || ' ')}”`;
 const rowOf = (values, row) => Array.isArray(values?.[0]) ? values[row] : values;
 
 export function expertsOf(view, layers) {
@@ -163,7 +163,7 @@ export function engramOf(view, layers) {
     const heads = Math.round((one.engram.rows?.[view.row]?.length ?? 0) / grams(view, at).length);
     const rows = grams(view, at).map(
         ({n, text}, i) =>
-            [`${n} tokens`, text === null ? '–' : code(text.replace(/\n/g, '⏎')),
+            [`${n} tokens`, text === null ? '–' : code(visible(text)),
              (one.engram.rows?.[view.row] ?? []).slice(i * heads, (i + 1) * heads).join(', ')]);
     return [
       element('h3', {}, `Layer ${one.layer}`),
@@ -205,28 +205,6 @@ export function sinksOf(view, layers) {
       480);
 }
 
-export function mixesOf(view, layers) {
-  const found =
-      view.step.layers.filter((one) => one.mix && (!layers || layers.includes(one.layer)));
-  if (!found.length) return null;
-  const values = found.map(
-      (one) => [...rowOf(one.mix.attention, view.row), ...rowOf(one.mix.experts, view.row)]);
-  const copies = values[0].length / 2;
-  const most = Math.max(...values.flat().map(Math.abs));
-  const where = (c) => `${c < copies ? 'attention' : 'experts'}, copy ${c % copies}`;
-  return heatMap(
-      {
-        title: `How the copies of the stream are mixed, ${plural(found.length, 'layer')}`,
-        rows: found.map((one) => one.layer),
-        columns: values[0].length,
-        value: (r, c) => Math.abs(values[r][c]) / most,
-        hint: `For ${quoted(view)}: the first ${copies} columns go into attention, the last ${
-            copies} into the experts.`,
-        describe: (r, c) => `Layer ${found[r].layer}, ${where(c)}: ${values[r][c].toFixed(3)}`,
-      },
-      176);
-}
-
 // Drafting proposes; the step that checks says how many were accepted.
 export function draftsOf(view) {
   const {drafts} = view.step;
@@ -235,7 +213,7 @@ export function draftsOf(view) {
   const state = (i) => !checked ? 'proposed' : i < drafts.accepted ? 'accepted' : 'rejected';
   const chips = drafts.proposed.map(
       (id, i) => element(
-          'li', {class: state(i)}, code(view.trace.textOf(id).replace(/\n/g, '⏎') || ' '),
+          'li', {class: state(i)}, code(visible(view.trace.textOf(id))),
           element('span', {}, state(i))));
   const number = plural(drafts.proposed.length, 'draft');
   return element(
