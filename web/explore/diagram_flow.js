@@ -38,7 +38,8 @@ function draftLinks(model, stack, branch) {
   const sources = new Set(model.taps);
   const links = stack.filter((block) => sources.has(block.layer?.layer))
                     .map((from) => ({from, to: taps, kind: 'taps'}));
-  const keeper = branch.slice(1).find((block) => !block.node.outputs.length && !block.layer);
+  const keeper =
+      branch.slice(1).find((block) => !activations(block.node.outputs).length && !block.layer);
   if (!keeper) return links;
   links.push({from: taps, to: keeper, name: activations(taps.node.outputs)[0]});
   return [...links, ...stages.map((to) => ({from: keeper, to, kind: 'taps'}))];
@@ -56,6 +57,6 @@ export function linksOf(model, {inputs, stack, branch}) {
   return [
     ...main, ...(pictures && stream ? [{from: pictures, to: stream.to, joins: true}] : []),
     ...draftLinks(model, stack, branch),
-    ...linksInside(branch.filter((block) => block.node.outputs.length).slice(1))
+    ...linksInside(branch.filter((block) => activations(block.node.outputs).length).slice(1))
   ];
 }

@@ -190,6 +190,16 @@ function cacheLine(node) {
   return element('p', {class: 'note-line'}, `${kept.join(' and ')} are kept in caches.`);
 }
 
+const promptOnly = new Set(['step of the shortcut']);
+
+// Instances of which a step visits a few only.
+function shareLine({of, decode_visits: reply, prefill_visits: prompt}) {
+  return element(
+      'p', {class: 'note-line'},
+      `A step visits some of the ${count(of)} only (reply: at most ${count(reply)}; prompt: at ` +
+          `most ${count(prompt)}): the cost of one is its share of those visits.`);
+}
+
 function costTable(model, node) {
   const costs = costsOf(model, node);
   if (!costs.length) return null;
@@ -201,7 +211,9 @@ function costTable(model, node) {
   const rows = costs.flatMap(({per, decode, prefill}) => {
     if (per !== 'token') {
       const same = decode.flops === prefill.flops && decode.bytes === prefill.bytes;
-      return [row(same ? per : `${per}, ${count(tokens)} tokens`, prefill)];
+      if (same) return [row(per, prefill)];
+      const reply = promptOnly.has(per) ? [] : [row(`${per}, ${plural(batch, 'token')}`, decode)];
+      return [...reply, row(`${per}, ${count(tokens)} tokens`, prefill)];
     }
     const part = (step, by) => ({flops: step.flops / by, bytes: step.bytes / by});
     return [
@@ -217,7 +229,7 @@ function costTable(model, node) {
   return section(
       title, table(title, heads, rows, [1, 2, 3, 4]),
       element('p', {class: 'note-line'}, `At a context of ${count(context)} tokens.${steps}`),
-      cacheLine(node));
+      node.cost.share ? shareLine(node.cost.share) : null, cacheLine(node));
 }
 
 function childList(model, node) {
