@@ -1,6 +1,7 @@
 #include "grammar/grammar.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -8,6 +9,20 @@ namespace cachalot {
 namespace {
 
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+
+// Where it is that nothing can satisfy the root: a tool and the first place in it, if it is one.
+std::string unsatisfiable(const std::vector<std::string>& names,
+                          const std::function<bool(size_t)>& never, int32_t root) {
+  const auto is_tool = [&](size_t rule) { return names[rule].starts_with("tool '"); };
+  for (size_t tool = 0; tool < names.size(); ++tool) {
+    if (!is_tool(tool) || !never(tool)) continue;
+    for (size_t part = tool + 1; part < names.size() && !is_tool(part); ++part)
+      if (names[part].starts_with("#") && never(part))
+        return fmt::format("{}: {}", names[tool], names[part]);
+    return names[tool];
+  }
+  return names[root];
+}
 
 }  // namespace
 
@@ -231,7 +246,9 @@ Result<Grammar> GrammarBuilder::finish(std::span<const int32_t> roots) {
   grammar.heights_ = heights();
   for (const int32_t root : roots) {
     const int32_t height = grammar.heights_[starts_[root]];
-    if (height == kNever) return fail("{}: nothing can satisfy it", names_[root]);
+    const auto never = [&](size_t rule) { return grammar.heights_[starts_[rule]] == kNever; };
+    if (height == kNever)
+      return fail("{}: nothing can satisfy it", unsatisfiable(names_, never, root));
     if (height > kMostNestedCalls)
       return fail("{}: every text needs more than {} nested rules", names_[root], kMostNestedCalls);
   }

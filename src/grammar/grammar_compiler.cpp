@@ -88,7 +88,10 @@ class Compilation {
     const int32_t start = builder_.start(starts.content), end = builder_.add_node();
     builder_.set_final(end);
     const bool required = choice_.kind == ToolChoice::kRequired;
-    if (required && tools_.empty()) return fail("tool_choice: no tool can be called");
+    if (required && tools_.empty()) {
+      if (choice_.name.empty()) return fail("tool_choice: required, but there are no tools");
+      return fail("tool_choice: there is no tool \"{}\"", choice_.name);
+    }
     if (!required && constraint_.kind != Constraint::kNone) CACHALOT_OK(add_content(start, end));
     if (!tools_.empty()) {
       ToolGrammar grammar(value_json_, tokenizer_);

@@ -68,7 +68,11 @@ Status SchemaCompiler::add_leaf(const SchemaLeaf& leaf, int32_t from, int32_t to
 }
 
 Result<StringConstraint> SchemaCompiler::strings_of(const SchemaLeaf& leaf) {
-  auto result = string_constraint(leaf);
+  // Every length has a state for each place within the texts that must not occur, except that the
+  // first lengths are too short for most of them.
+  const size_t places = texts_without(rules_.forbidden()).states.size();
+  const size_t longest = (kMostAutomatonStates + places * (places - 1) / 2) / places - 1;
+  auto result = string_constraint(leaf, static_cast<int64_t>(longest));
   if (!rules_.spend(result ? result->states : kMostAutomatonStates))
     return fail("{}: the patterns, formats and lengths are too complex in all", leaf.pointer);
   return result;

@@ -147,6 +147,18 @@ TEST(SchemaCompiler, NamesThePlaceItRefuses) {
         << schema << ": " << error_of(json_schema(schema));
 }
 
+TEST(SchemaCompiler, BoundsLengthsItCannotCount) {
+  for (const char* schema :
+       {R"({"type":"string","maxLength":1000000000})", R"({"type":"string","minLength":2500})",
+        R"({"type":"object","properties":{"a":{"maxLength":4000,"type":"string"}}})",
+        R"({"type":"integer","multipleOf":259})"})
+    EXPECT_EQ(error_of(json_schema(schema)), "") << schema;
+  const std::string tool =
+      R"([{"function":{"name":"f","strict":true,"parameters":{"type":"object",
+          "properties":{"a":{"type":"string","maxLength":1000000000}}}}}])";
+  EXPECT_EQ(error_of({}, {.choice = {}, .tools = *parse_tools(*parse_json(tool), "tools")}), "");
+}
+
 TEST(SchemaCompiler, IgnoresWhatOnlyDescribes) {
   EXPECT_TRUE(
       accepts(json_schema(R"({"$schema":"https://json-schema.org/draft/2020-12/schema","title":"t",

@@ -91,7 +91,7 @@ const char* format_pattern(std::string_view format) {
   return found == kFormats.end() ? nullptr : found->second;
 }
 
-Result<StringConstraint> string_constraint(const SchemaLeaf& leaf) {
+Result<StringConstraint> string_constraint(const SchemaLeaf& leaf, int64_t longest) {
   StringConstraint result;
   const auto each = [&](const char* keyword, auto use) -> Status {
     if (const Json* values = leaf.schema.find(keyword))
@@ -116,7 +116,7 @@ Result<StringConstraint> string_constraint(const SchemaLeaf& leaf) {
   if (most >= 0 && most < least)
     return fail("{}: minLength {} is above maxLength {}", leaf.pointer, least, most);
   // Longer texts are not begun: the schema accepts the shorter ones too.
-  most = std::min(most, std::max<int64_t>(least, kMostAutomatonStates - 1));
+  most = std::min(most, std::max(least, longest));
   CACHALOT_OK(narrow(result.automaton, texts_of_length(least, most), leaf.pointer + "/maxLength",
                      result.states));
   return result;

@@ -204,6 +204,13 @@ TEST(ToolGrammar, RefusesWhatCannotBeCalled) {
       {"type":"object","properties":{"a":{"not":{}}}}}}])";
   EXPECT_NE(error(strict, {}).find("tool 'f': #/properties/a/not"), std::string::npos)
       << error(strict, {});
+  const char* hopeless = R"([{"type":"function","function":{"name":"f","strict":true,"parameters":
+      {"type":"object","properties":{"a":false},"required":["a"]}}}])";
+  for (const ToolChoice& choice : {ToolChoice(), required}) {
+    EXPECT_NE(error(hopeless, choice).find("tool 'f': #/properties/a: nothing can satisfy it"),
+              std::string::npos)
+        << error(hopeless, choice);
+  }
   const char* lenient = R"([{"type":"function","function":{"name":"f","parameters":
       {"type":"object","properties":{"a":{"not":{}}}}}}])";
   for (const char* parameters : {R"({"type":"array"})", R"({"anyOf":[{"type":"string"}]})"}) {
