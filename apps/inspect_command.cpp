@@ -1,15 +1,20 @@
 #include "inspect_command.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/written_file.h"
 #include "inspect/explorer_json.h"
 #include "inspect/node_text.h"
+#include "inspect/number_text.h"
 #include "inspect/tree_text.h"
 #include "report.h"
 #include "server/explore_file.h"
@@ -28,18 +33,35 @@ struct InspectCommandOptions {
   bool json = false, markdown = false, csv = false, totals = false;
 };
 
+// Of what standard output is shown in.
+size_t output_columns() {
+  constexpr size_t kLeast = 60, kElsewhere = 100, kMost = 200;
+  size_t columns = 0;
+  const std::string said = environment::columns().value_or("");
+  std::from_chars(said.data(), said.data() + said.size(), columns);
+  winsize size{};
+  if (columns == 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  return columns == 0 ? kElsewhere : std::clamp(columns, kLeast, kMost);
+}
+
 Status print_difference(const InspectCommandOptions& options) {
   CACHALOT_TRY(const Explorer a, explore(options.diff[0], options.explorer));
   CACHALOT_TRY(const Explorer b, explore(options.diff[1], options.explorer));
-  fmt::print("{}", difference_text(a, b));
+  fmt::print("{}", fitted(difference_text(a, b), output_columns()));
   return {};
 }
 
 // The whole tree, or what is below the node of the path.
-void print_tree(const InspectCommandOptions& options, const Explorer& explorer, const Node& node) {
+Status print_tree(const InspectCommandOptions& options, const Explorer& explorer,
+                  const Node& node) {
   TreeTextOptions tree = options.tree;
   const bool whole = options.markdown || options.csv || !tree.filter.empty();
   if (tree.depth < 0) tree.depth = whole ? 0 : kShownLevels;
+  if (!has_match(explorer, node, tree.filter)) {
+    return fail("--filter {}: no part of a path, title, operation, tensor or key that holds it",
+                tree.filter);
+  }
+  tree.width = output_columns();
   tree.colour = ::isatty(STDOUT_FILENO) != 0;
   if (options.markdown) {
     fmt::print("{}", tree_markdown(explorer, node, tree));
@@ -47,8 +69,9 @@ void print_tree(const InspectCommandOptions& options, const Explorer& explorer, 
     fmt::print("{}", tree_csv(explorer, node, tree));
   } else {
     fmt::print("{}", tree_text(explorer, node, tree));
-    if (&node == &explorer.root) fmt::print("\n{}\n", summary_text(explorer));
+    if (&node == &explorer.root) fmt::print("\n{}", fitted(summary_text(explorer), tree.width));
   }
+  return {};
 }
 
 Status write_page(const std::string& path, const Explorer& explorer) {
@@ -88,13 +111,18 @@ Status run_command(const InspectCommandOptions& options) {
     const bool all = options.path.empty();
     fmt::print("{}\n", all ? explorer_json(explorer) : node_json(explorer, *node));
   } else if (options.path.empty() || tree) {
-    print_tree(options, explorer, *node);
+    CACHALOT_OK(print_tree(options, explorer, *node));
   } else {
-    fmt::print("{}", node_text(explorer, *node));
+    fmt::print("{}", node_text(explorer, *node, output_columns()));
   }
   warn_of_mismatches(explorer);
   return {};
 }
+
+// An empty word is a mistake, most often of a shell's variable, and must not pass as nothing.
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); },
+    "TEXT", "not empty");
 
 }  // namespace
 
@@ -102,13 +130,18 @@ void add_inspect_command(CLI::App& app) {
   auto options = std::make_shared<InspectCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "The model's architecture, from its checkpoint or configuration alone");
-  command->add_option("model", options->model, "Checkpoint folder or configuration file");
-  command->add_option("path", options->path,
-                      "One part as a page: its path, the end of it, or its title");
+  command->add_option("model", options->model, "Checkpoint folder or configuration file")
+      ->check(kNotEmpty);
+  command
+      ->add_option("path", options->path,
+                   "One part as a page: its path, the end of it, or its title")
+      ->check(kNotEmpty);
   command->add_option("--depth", options->tree.depth, "Levels to show, 0: all (default: 3)")
       ->check(CLI::Range(0, 100));
-  command->add_option("--filter", options->tree.filter,
-                      "Only parts whose path, title, tensors or configuration keys hold this");
+  command
+      ->add_option("--filter", options->tree.filter,
+                   "Only parts whose path, title, tensors or configuration keys hold this")
+      ->check(kNotEmpty);
   command
       ->add_option("--context", options->explorer.context,
                    "Positions per sequence that costs are told at (default: 32768)")
@@ -130,11 +163,18 @@ void add_inspect_command(CLI::App& app) {
   command
       ->add_option("--html", options->html,
                    "Write the explorer's page to this file; it needs no server and no network")
+      ->check(kNotEmpty)
       ->excludes(json)
       ->excludes(markdown)
       ->excludes(csv)
       ->excludes(totals);
-  command->add_option("--diff", options->diff, "What differs between two models")->expected(2);
+  command->add_option("--diff", options->diff, "What differs between two models, as text")
+      ->expected(2)
+      ->check(kNotEmpty)
+      ->excludes(json)
+      ->excludes(markdown)
+      ->excludes(csv)
+      ->excludes(totals);
   command->callback([options] {
     const Status status = run_command(*options);
     if (status) return;

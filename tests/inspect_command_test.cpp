@@ -82,6 +82,21 @@ TEST_F(InspectCommand, FiltersAndTotals) {
   EXPECT_EQ(out.find("Embedding"), std::string::npos) << out;
   expect_shown("tests/data/released --totals", "763,205,315,794      510,286,023,000");
   expect_shown("models/nano --totals", "reconciled with the files' headers");
+  expect_shown("models/nano --filter layers.7.attn.wo_b", "Output projection");
+  expect_error("inspect models/nano --filter no.such.tensor", 1, "no part of a path");
+}
+
+TEST_F(InspectCommand, FitsTheTerminal) {
+  for (const int columns : {60, 80, 140}) {
+    ::setenv("COLUMNS", std::to_string(columns).c_str(), 1);
+    const std::string out = shown("tests/data/released --depth 0");
+    ::unsetenv("COLUMNS");
+    std::istringstream lines(out);
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; }), columns)
+          << line;
+    }
+  }
 }
 
 TEST_F(InspectCommand, TellsWhatDiffers) {
@@ -97,6 +112,9 @@ TEST_F(InspectCommand, SaysWhatIsWrong) {
   expect_error("inspect models/nano --json --csv", 2, "--csv");
   expect_error("inspect models/nano --context 9999999", 1, "context: expected 1 to");
   expect_error("inspect --diff models/nano", 2, "--diff");
+  expect_error("inspect --diff models/nano models/nano --json", 2, "--json");
+  expect_error("inspect models/nano --html \"\"", 2, "must not be empty");
+  expect_error("inspect models/nano \"\"", 2, "must not be empty");
   expect_error("inspect " + write("config.json", "{}"), 1, "config.json");
 }
 

@@ -22,6 +22,9 @@ inline bool no_color() { return value("NO_COLOR").has_value(); }
 // TERM: whether a terminal understands escape sequences at all.
 inline bool plain_terminal() { return value("TERM").value_or("dumb") == "dumb"; }
 
+// COLUMNS: how wide a terminal is, where a shell says so; not checked.
+inline std::optional<std::string> columns() { return value("COLUMNS"); }
+
 // NOTIFY_SOCKET (sd_notify(3)): where the service manager hears that the server is ready.
 inline std::optional<std::string> notify_socket() { return value("NOTIFY_SOCKET"); }
 

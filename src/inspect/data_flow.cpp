@@ -15,8 +15,12 @@ bool holds(const std::vector<size_t>& ascending, size_t value) {
   return std::ranges::binary_search(ascending, value);
 }
 
-bool is_read(const meta::Operand& operand) { return operand.role != Access::out; }
 bool is_written(const meta::Operand& operand) { return operand.role != Access::in; }
+
+// What operations of one step hand to one another.
+bool flows(const meta::Operand& operand) {
+  return is_in(PlannedMemory::arena, operand.data) || is_in(PlannedMemory::caches, operand.data);
+}
 
 }  // namespace
 
@@ -26,6 +30,13 @@ NodeOperand::Kind kind_of(const meta::Operand& operand) {
   if (is_in(PlannedMemory::arena, operand.data)) return Kind::activation;
   if (operand.data != nullptr) return Kind::constant;
   return operand.dtype == DType::bf16 ? Kind::activation : Kind::step;
+}
+
+// Of latents a step writes the rows that end a group and leaves the others as they are: in and out,
+// but nobody reads what was there.
+bool is_read(const meta::Operand& operand) {
+  return operand.role != Access::out &&
+         (operand.role != Access::inout || operand.field != "latent");
 }
 
 bool is_weight(const meta::Operand& operand) { return is_in(PlannedMemory::weights, operand.data); }
@@ -48,14 +59,14 @@ DataFlow::DataFlow(const std::vector<meta::Record>& records) : records_(records)
     writers_[r].assign(operands.size(), kNobody);
     readers_[r].resize(operands.size());
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (!is_in(PlannedMemory::arena, operands[i].data) || !is_read(operands[i])) continue;
+      if (!flows(operands[i]) || !is_read(operands[i])) continue;
       const auto found = last.find(operands[i].data);
       if (found == last.end() || !same_memory(found->second, {r, i})) continue;
       writers_[r][i] = found->second.record;
       readers_[found->second.record][found->second.operand].push_back(r);
     }
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (is_in(PlannedMemory::arena, operands[i].data) && is_written(operands[i])) {
+      if (flows(operands[i]) && is_written(operands[i])) {
         last[operands[i].data] = {r, i};
       }
     }
@@ -91,9 +102,11 @@ std::vector<OperandPlace> DataFlow::outputs_of(const std::vector<size_t>& record
   for (const size_t r : records) {
     for (size_t i = 0; i < records_[r].operands.size(); ++i) {
       const meta::Operand& operand = records_[r].operands[i];
-      if (!is_in(PlannedMemory::arena, operand.data) || !is_written(operand)) continue;
+      if (!flows(operand) || !is_written(operand)) continue;
       const auto& readers = readers_[r][i];
-      const bool leaves = readers.empty() || std::ranges::any_of(readers, [&](size_t reader) {
+      // What a cache keeps for later steps alone is nothing that this one hands on.
+      const bool unread = readers.empty() && kind_of(operand) != NodeOperand::Kind::cache;
+      const bool leaves = unread || std::ranges::any_of(readers, [&](size_t reader) {
                             return !holds(records, reader);
                           });
       if (!leaves) continue;

@@ -16,13 +16,15 @@ struct OperandPlace {
 
 NodeOperand::Kind kind_of(const meta::Operand& operand);
 bool is_weight(const meta::Operand& operand);
+bool is_read(const meta::Operand& operand);
 
 class DataFlow {
  public:
   explicit DataFlow(const std::vector<meta::Record>& records);
 
   // What the records read that none of them wrote before, and what they wrote that others read, or
-  // nobody. `records` ascending; temporaries and token ids only.
+  // nobody. `records` ascending; of inputs temporaries and token ids only, of outputs temporaries
+  // and caches that others read in the same step.
   std::vector<OperandPlace> inputs_of(const std::vector<size_t>& records) const;
   std::vector<OperandPlace> outputs_of(const std::vector<size_t>& records) const;
 

@@ -136,6 +136,16 @@ std::vector<std::string> ConfigKeys::keys_in(std::string_view expressions) const
   return keys;
 }
 
+bool ConfigKeys::fits(std::string_view expressions, bool drafts) const {
+  const std::string_view mark = "dspark_";
+  return std::ranges::none_of(keys_in(expressions), [&](const std::string& key) {
+    if (!drafts) return key.starts_with(mark);
+    return std::ranges::any_of(texts_, [&](const auto& pair) {
+      return pair.first.starts_with(mark) && pair.first.substr(mark.size()) == key;
+    });
+  });
+}
+
 std::vector<std::string> split_list(std::string_view list) {
   std::vector<std::string> pieces;
   while (!list.empty()) {
@@ -151,18 +161,48 @@ std::vector<std::string> split_list(std::string_view list) {
 
 namespace {
 
-// "field: expression" is for that field alone and comes before what is for all.
-std::string name_of_extent(int64_t number, const ConfigKeys& keys, std::string_view field,
+// Where an extent stands: how many that do not grow are behind it.
+struct ExtentPlace {
+  std::string_view field;
+  bool drafts = false;
+  size_t behind = 0;
+};
+
+std::vector<std::string> split_at_bars(std::string_view text) {
+  std::vector<std::string> pieces;
+  for (;;) {
+    const size_t bar = text.find(" | ");
+    pieces.emplace_back(text.substr(0, bar));
+    if (bar == text.npos) return pieces;
+    text.remove_prefix(bar + 3);
+  }
+}
+
+// What the field's own pieces say of the extent; empty: nothing.
+std::string own_name(int64_t number, const ConfigKeys& keys, const ExtentPlace& place,
+                     std::string_view list) {
+  for (const std::string& piece : split_list(list)) {
+    const size_t colon = piece.find(": ");
+    if (colon == piece.npos || piece.substr(0, colon) != place.field) continue;
+    const std::vector<std::string> names = split_at_bars(std::string_view(piece).substr(colon + 2));
+    if (place.behind >= names.size()) continue;
+    const std::string& name = names[names.size() - 1 - place.behind];
+    if (name.starts_with('\'')) return name.substr(1, name.size() - 2);
+    if (keys.fits(name, place.drafts) && keys.value_of(name) == number) return name;
+  }
+  return "";
+}
+
+std::string name_of_extent(int64_t number, const ConfigKeys& keys, const ExtentPlace& place,
                            const std::vector<std::string_view>& expressions) {
-  for (const bool own : {true, false}) {
-    for (const std::string_view list : expressions) {
-      for (const std::string& piece : split_list(list)) {
-        const size_t colon = piece.find(": ");
-        if ((colon != piece.npos) != own) continue;
-        if (own && piece.substr(0, colon) != field) continue;
-        const std::string expression = own ? piece.substr(colon + 2) : piece;
-        if (keys.value_of(expression) == number) return expression;
-      }
+  for (const std::string_view list : expressions) {
+    std::string name = own_name(number, keys, place, list);
+    if (!name.empty()) return name;
+  }
+  for (const std::string_view list : expressions) {
+    for (const std::string& piece : split_list(list)) {
+      if (piece.find(": ") != piece.npos || !keys.fits(piece, place.drafts)) continue;
+      if (keys.value_of(piece) == number) return piece;
     }
   }
   return fmt::format("{}", number);
@@ -171,14 +211,16 @@ std::string name_of_extent(int64_t number, const ConfigKeys& keys, std::string_v
 }  // namespace
 
 std::vector<Dimension> dimensions_of(const ShapeSeries& shapes, const SurveySizes& sizes,
-                                     const ConfigKeys& keys, std::string_view field,
+                                     const ConfigKeys& keys, std::string_view field, bool drafts,
                                      const std::vector<std::string_view>& expressions) {
-  const auto constant = [&](int64_t number) {
-    return Dimension{"", name_of_extent(number, keys, field, expressions), number};
-  };
   const int64_t batch = sizes.base.batch, shown_batch = sizes.shown.batch;
   const int64_t cells = sizes.vision_ratio * sizes.vision_ratio;
   std::vector<Dimension> result;
+  std::vector<size_t> unnamed;
+  const auto constant = [&](int64_t number) {
+    unnamed.push_back(result.size());
+    return Dimension{"", "", number};
+  };
   for (int i = 0; i < shapes.base.rank(); ++i) {
     const int64_t extent = shapes.base[i], shown = shapes.shown[i];
     const bool by_tokens = shapes.more_tokens[i] != extent;
@@ -202,8 +244,18 @@ std::vector<Dimension> dimensions_of(const ShapeSeries& shapes, const SurveySize
       result.push_back(grown("pages", shown));
     } else {
       result.push_back(grown("B", shown_batch));
-      if (extent != batch) result.push_back(constant(extent / batch));
+      const int64_t rest = extent / batch;
+      if (drafts && rest == keys.value_of("dspark_block_size")) {
+        result.push_back({"", "dspark_block_size", rest});
+      } else if (rest != 1) {
+        result.push_back(constant(rest));
+      }
     }
+  }
+  for (size_t i = 0; i < unnamed.size(); ++i) {
+    Dimension& dimension = result[unnamed[i]];
+    const ExtentPlace place{field, drafts, unnamed.size() - 1 - i};
+    dimension.name = name_of_extent(dimension.number, keys, place, expressions);
   }
   return result;
 }

@@ -31,6 +31,9 @@ class ConfigKeys {
   std::optional<int64_t> value_of(std::string_view expression) const;
   // The keys in a list of expressions, each once, in order.
   std::vector<std::string> keys_in(std::string_view expressions) const;
+  // Of two keys for the same of backbone and draft head ("n_routed_experts" and
+  // "dspark_n_routed_experts"): whether all keys are those of the one of the two.
+  bool fits(std::string_view expressions, bool drafts) const;
   const std::vector<std::pair<std::string, std::string>>& texts() const { return texts_; }
 
  private:
@@ -51,10 +54,15 @@ struct SurveySizes {
   int64_t vision_ratio = 1;
 };
 
+// A part's list (ops/part.h) in pieces, between commas: "EXPRESSION" names any extent of its value;
+// "FIELD: EXPRESSION | EXPRESSION" the last extents of this field, in order, and comes before what
+// is for all; 'TEXT' in place of an expression names whatever extent is there; "-: KEY" names
+// nothing, the key only bears on the part.
+
 // What the shape of an operation's field is made of. `expressions`: lists of the parts around it,
-// from the innermost on.
+// from the innermost on. `drafts`: of the draft head, whose experts have keys of their own.
 std::vector<Dimension> dimensions_of(const ShapeSeries& shapes, const SurveySizes& sizes,
-                                     const ConfigKeys& keys, std::string_view field,
+                                     const ConfigKeys& keys, std::string_view field, bool drafts,
                                      const std::vector<std::string_view>& expressions);
 
 }  // namespace cachalot

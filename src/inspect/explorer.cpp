@@ -1,7 +1,6 @@
 #include "inspect/explorer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -64,14 +63,27 @@ void add_tensors(Explorer& explorer, const StoredTensors& stored) {
   }
 }
 
+// The most patches that a span has room for: cells row by row, a mark after every row, and one at
+// each end.
+PatchGrid largest_picture(const ModelConfig& config) {
+  const int64_t ratio = config.vision_downsample_ratio;
+  const int64_t room = config.vision_max_n_token - 2;
+  int64_t rows = 1, columns = 1;
+  for (int64_t tried = 1; 2 * tried <= room; ++tried) {
+    const int64_t most = room / tried - 1;
+    if (tried * most <= rows * columns) continue;
+    rows = tried;
+    columns = most;
+  }
+  return {rows * ratio, columns * ratio};
+}
+
 // Sizes at which shapes can be told apart, and those asked for.
 SurveySet survey_all(const PlannedModel& model, const ExplorerOptions& options) {
   const ModelConfig& config = model.config();
   const int64_t ratio = config.vision_downsample_ratio;
-  const auto side = static_cast<int64_t>(
-      std::sqrt(static_cast<double>(std::max<int64_t>(1, config.vision_max_n_token))));
   const PatchGrid small{2 * ratio, 3 * ratio}, large{5 * ratio, 3 * ratio};
-  const PatchGrid picture{side * ratio, side * ratio};
+  const PatchGrid picture = largest_picture(config);
   constexpr int64_t kContext = 4096;
   return {.base = model.survey({2, 3, kContext, small}),
           .more_tokens = model.survey({2, 5, kContext, large}),
@@ -152,8 +164,12 @@ void total_node(const Explorer& explorer, Node& node) {
       add_cost(node.decode, child.decode, often);
       add_cost(node.prefill, child.prefill, often);
     }
-    node.cache_bytes_per_token += child.cache_bytes_per_token * often;
-    node.cache_bytes_fixed += child.cache_bytes_fixed * often;
+    if (child.cost_unit == node.cost_unit) {
+      node.cache_bytes_per_token += child.cache_bytes_per_token * often;
+      node.cache_bytes_fixed += child.cache_bytes_fixed * often;
+    } else {
+      node.apart.push_back(child.id);
+    }
     node.learned = node.learned || child.learned;
     node.bias = node.bias || child.bias;
     if (child.parameters == 0) continue;

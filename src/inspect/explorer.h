@@ -38,6 +38,7 @@ struct NodeOperand {
   Kind kind = Kind::activation;
   std::string dtype;
   std::vector<Dimension> shape;
+  bool main = false;  // of the outputs: what flows on
 };
 
 struct NodeWeight {
@@ -63,6 +64,12 @@ struct NodeCost {
   double flops = 0, bytes = 0;
 };
 
+// Of weights of which a step visits a few only, all alike: what one instance's cost is a share of.
+struct NodeShare {
+  int64_t of = 0;                                 // instances; 0: an instance's cost is its own
+  int64_t decode_visits = 0, prefill_visits = 0;  // at most, of them
+};
+
 struct TableRow {
   std::string component, calculation;
   int64_t parameters = 0;
@@ -83,6 +90,8 @@ struct Node {
   int64_t tensors_total = 0;
   std::string cost_unit;     // what cost is counted by: "picture"; empty: the step
   NodeCost decode, prefill;  // of one instance, per step
+  NodeShare share;
+  std::vector<std::string> apart;  // children that are not in the cost: another unit counts theirs
   double cache_bytes_per_token = 0, cache_bytes_fixed = 0;  // of one instance and sequence
   std::vector<Excerpt> code;
   std::vector<std::string> config_keys;

@@ -57,6 +57,7 @@ Json operands_json(const std::vector<NodeOperand>& operands) {
   for (const NodeOperand& operand : operands) {
     Json json{{"name", operand.name}, {"kind", name_of(operand.kind)}, {"dtype", operand.dtype}};
     put_shape(json, operand.shape);
+    if (operand.main) json["main"] = true;
     result.push_back(std::move(json));
   }
   return result;
@@ -129,6 +130,20 @@ Json cost_json(const NodeCost& cost) {
   return {{"flops", number(cost.flops)}, {"bytes", number(cost.bytes)}};
 }
 
+// `per` where not per step, `share` where instances are visited by turns, `apart` where children
+// count by another unit.
+Json costs_json(const Node& node) {
+  Json json{{"decode", cost_json(node.decode)}, {"prefill", cost_json(node.prefill)}};
+  if (!node.cost_unit.empty()) json["per"] = node.cost_unit;
+  if (node.share.of > 0) {
+    json["share"] = {{"of", node.share.of},
+                     {"decode_visits", node.share.decode_visits},
+                     {"prefill_visits", node.share.prefill_visits}};
+  }
+  if (!node.apart.empty()) json["apart"] = node.apart;
+  return json;
+}
+
 Json evidence_json(const Node& node) {
   Json code = Json::array();
   for (const Excerpt& excerpt : node.code) {
@@ -165,8 +180,7 @@ Json json_of(const Explorer& explorer, const Node& node) {
                         {"total", node.parameters_total},
                         {"calculation", node.children.empty() ? calculation_text(node) : ""}};
   json["bytes"] = {{"instance", node.bytes}, {"total", node.bytes_total}};
-  json["cost"] = {{"decode", cost_json(node.decode)}, {"prefill", cost_json(node.prefill)}};
-  if (!node.cost_unit.empty()) json["cost"]["per"] = node.cost_unit;
+  json["cost"] = costs_json(node);
   json["cache_bytes_per_token"] = number(node.cache_bytes_per_token);
   json["cache_bytes_fixed"] = number(node.cache_bytes_fixed);
   json["evidence"] = evidence_json(node);

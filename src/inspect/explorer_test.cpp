@@ -196,6 +196,116 @@ TEST(Explorer, TellsWhatGoesIntoAPartAndWhatComesOut) {
   EXPECT_EQ(symbols(see.outputs.back().shape), (std::vector<std::string>{"patches / 9", "5120"}));
 }
 
+std::string main_of(const Node& node) {
+  std::string found;
+  for (const NodeOperand& output : node.outputs) {
+    if (output.main) found += (found.empty() ? "" : " and ") + output.name;
+  }
+  return found;
+}
+
+TEST(Explorer, MarksTheOneOutputThatFlowsOn) {
+  const std::pair<const char*, const char*> expected[] = {
+      {"backbone", "logits"},
+      {"backbone/groups-2x6", "stream"},
+      {"backbone/groups-2x6/source", "stream"},
+      {"backbone/groups-2x6/source/attention/indexer", "chosen"},
+      {"backbone/groups-2x6/source/attention/collapse", "x"},
+      {"backbone/embedding", "stream"},
+      {"drafts", "drafts"},
+      {"drafts/proposal/chain", "drafts"},
+      {"vision", "y"},
+      {"vision/marks", "rows"},
+      {"backbone/groups-2x6/reusing/experts/mixture/routed", "y"}};
+  for (const auto& [id, name] : expected) {
+    EXPECT_EQ(main_of(node_at(released(), id)), name) << id;
+  }
+  visit_nodes(released().root, [](const Node& node) {
+    if (!node.outputs.empty()) {
+      EXPECT_EQ(main_of(node).find(" and "), std::string::npos) << node.id;
+    }
+  });
+}
+
+TEST(Explorer, HandsCompressedEntriesOnFromGroups) {
+  const auto hands_on = [](std::string_view id, std::string_view field) {
+    const auto outputs = fields(node_at(released(), id).outputs);
+    return std::ranges::find(outputs, field) != outputs.end();
+  };
+  EXPECT_TRUE(hands_on("backbone/groups-2x6/source", "latents"));
+  EXPECT_FALSE(hands_on("backbone/groups-2x6", "latents"));  // a group's are its own
+  EXPECT_FALSE(hands_on("backbone/groups-2x6", "latent"));
+  EXPECT_TRUE(hands_on("backbone/layers-20-23", "latents"));
+  EXPECT_TRUE(hands_on("backbone/layers-20-23", "keys"));
+}
+
+// Spec, model, 5, 6.3, 7 and 12.
+TEST(Explorer, SaysWhatAPartDoesInItsLayer) {
+  const auto says = [](std::string_view id, std::string_view text) {
+    const Node& node = node_at(released(), id);
+    return (node.sentence + node.formula).find(text) != std::string::npos;
+  };
+  const std::string plain = "backbone/layers-20-23/source/attention/";
+  EXPECT_TRUE(says("backbone/groups-2x6/source/attention/compressor", "softmax"));
+  EXPECT_FALSE(says(plain + "compressor", "softmax"));
+  EXPECT_FALSE(says(plain + "compressor/latents", "group"));
+  EXPECT_FALSE(says(plain + "compressor/values", "FP32"));
+  EXPECT_TRUE(says(plain + "indexer/selection", "newest"));
+  EXPECT_TRUE(says("backbone/groups-2x6/reusing/experts/mixture/routed", "clamp"));
+  EXPECT_TRUE(says("backbone/groups-2x6/reusing/experts/mixture/shared", "clamp"));
+  const auto keys = node_at(released(), "drafts/proposal/stages/experts/router").config_keys;
+  EXPECT_NE(std::ranges::find(keys, "dspark_n_routed_experts"), keys.end());
+  EXPECT_EQ(std::ranges::find(keys, "n_routed_experts"), keys.end());
+}
+
+// An index key has 68 bytes; 2,048 blocks of 8 entries are candidates of a token.
+TEST(Explorer, BoundsWhatCandidatesCost) {
+  const Explorer explorer =
+      explored(kSource / "tests/data/released", {.context = 1 << 20, .prefill = 1});
+  const auto bytes = [&](std::string_view id) { return node_at(explorer, id).decode.bytes; };
+  EXPECT_GT(bytes("backbone/layers-20-23/source/attention/indexer/selection"), 68.0 * (1 << 20));
+  const double used = bytes("index-source/attention/indexer/selection");
+  EXPECT_GT(used, 68.0 * 16384);
+  EXPECT_LT(used, 68.0 * 16384 * 1.1);
+}
+
+TEST(Explorer, TellsSharesAndWhatIsCountedApart) {
+  const Node& expert = node_at(released(), "backbone/groups-2x6/reusing/experts/mixture/routed");
+  EXPECT_EQ(expert.share.of, 384);
+  EXPECT_EQ(expert.share.decode_visits, 6);
+  EXPECT_EQ(expert.share.prefill_visits, 384);
+  // Of one that is visited: two operations per weight.
+  EXPECT_DOUBLE_EQ(expert.decode.flops * 384 / 6, 2.0 * 3 * 5120 * 2304);
+  EXPECT_EQ(released().root.apart, (std::vector<std::string>{"drafts", "vision", "shortcut"}));
+  EXPECT_EQ(released().root.decode.bytes, node_at(released(), "backbone").decode.bytes);
+  EXPECT_EQ(node_at(released(), "drafts").apart, (std::vector<std::string>{"drafts/proposal"}));
+  // 1 x 1,021 cells are the most that 1,024 positions have room for (spec, vision, 2).
+  const Node& patches = node_at(released(), "vision/patches");
+  EXPECT_EQ(patches.outputs[0].shape[0].number, 9 * 1021);
+}
+
+TEST(Explorer, NamesExtentsByTheirField) {
+  const auto named = [](const Explorer& explorer, std::string_view id, std::string_view field) {
+    const Node& node = node_at(explorer, id);
+    for (const auto* list : {&node.inputs, &node.outputs}) {
+      for (const NodeOperand& operand : *list) {
+        if (operand.name == field) return names(operand.shape).back();
+      }
+    }
+    return std::string("no such field");
+  };
+  const Explorer nano = explored(kSource / "models/nano");
+  EXPECT_EQ(named(nano, "backbone/layers-2-3/reusing/attention/output/projection", "y"), "dim");
+  EXPECT_EQ(named(nano, "backbone/layers-2-3/reusing/attention/rotation", "frequencies"),
+            "rope_head_dim / 2");
+  EXPECT_EQ(named(nano, "backbone/layers-2-3/source/attention/indexer/queries", "y"),
+            "index_n_heads * index_head_dim");
+  const Node& hashes = node_at(released(), "backbone/ngrams");
+  EXPECT_EQ(names(hashes.outputs.back().shape)[2], "engram_layer_ids.size");
+  const Explorer tiny = explored(kSource / "tests/data/tiny-b");
+  EXPECT_EQ(names(node_at(tiny, "drafts/proposal/head").outputs[0].shape)[1], "dspark_block_size");
+}
+
 TEST(Explorer, CountsAtTheSizeAskedFor) {
   const Explorer explorer =
       explored(kSource / "tests/data/released", {.context = 1024, .batch = 4, .prefill = 100});

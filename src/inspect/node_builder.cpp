@@ -31,6 +31,12 @@ std::string unused(const Node& parent, const std::string& slug, int64_t number) 
   return name;
 }
 
+bool has_engram(const Occurrence& layer) {
+  return std::ranges::any_of(layer.children, [](const Occurrence& child) {
+    return std::string_view(child.part->slug) == "engram";
+  });
+}
+
 // "1 source + 5 reusing".
 std::string pattern_text(const std::vector<Occurrence>& siblings, const Pattern& pattern) {
   std::string text;
@@ -41,6 +47,7 @@ std::string pattern_text(const std::vector<Occurrence>& siblings, const Pattern&
       ++end;
     }
     text += fmt::format("{}{} {}", text.empty() ? "" : " + ", end - at, siblings[at].part->slug);
+    if (has_engram(siblings[at])) text += " with engram";
     at = end;
   }
   return text;
@@ -74,6 +81,8 @@ void NodeBuilder::describe(Node& node, const Part& part, const Occurrence& occur
   node.sentence = part.sentence;
   node.formula = part.formula;
   node.config_keys = keys_.keys_in(part.dimensions);
+  const bool drafts = is_of_drafts(node.account);
+  std::erase_if(node.config_keys, [&](const std::string& key) { return !keys_.fits(key, drafts); });
   if (auto excerpt = scope_excerpt(occurrence.where)) node.code.push_back(std::move(*excerpt));
 }
 
@@ -100,6 +109,7 @@ Node NodeBuilder::node_of(const Instances& instances, const std::string& slug,
   }
   if (first.member.empty()) add_flow(node, {&first, 1});
   if (!first.records.empty()) fill_leaf(node, instances);
+  if (!first.member.empty()) add_member_flow(node, first);
   add_children(node, instances, inside);
   return node;
 }
@@ -151,7 +161,10 @@ void NodeBuilder::add_numbered(Node& node, const Instances& instances, size_t be
     if (patterns.size() > 1) slug += fmt::format("-{}", first.number);
     slug = unused(node, slug, first.number);
     Node run = run_of(instances, pattern.first, pattern.repeats, 1, 1, slug, inside);
-    if (pattern.repeats == 1) run.title += fmt::format(" {}", first.number);
+    if (pattern.repeats == 1) {
+      run.title.insert(std::string_view(first.part->title).size(),
+                       fmt::format(" {}", first.number));
+    }
     node.children.push_back(std::move(run));
   }
 }
@@ -171,10 +184,10 @@ Node NodeBuilder::group_of(const Instances& instances, const Pattern& pattern, c
   if (pattern.repeats > 1) {
     around.terms.push_back({static_cast<int64_t>(pattern.repeats), "groups"});
   }
+  group.account = inside.account;
   describe(group, *first.part, first);
   group.id = around.id;
   group.terms = around.terms;
-  group.account = inside.account;
   group.borrows = inside.borrows;
   group.cost_unit = inside.cost_unit;
   group.formula.clear();
@@ -221,6 +234,7 @@ Node NodeBuilder::run_of(const Instances& instances, size_t first, size_t length
   if (length > 1) around.terms.push_back({static_cast<int64_t>(length), plural(part)});
   Node node = node_of(members, slug, around);
   if (length > 1) node.title = fmt::format("{} {}s", length, lower(part.title));
+  if (has_engram(siblings[first])) node.title += " with engram";
   if (!node.borrows) {
     for (const int64_t layer : node.layers) {
       const bool known = std::ranges::any_of(

@@ -18,6 +18,9 @@ struct SurveySet {
   Survey decode, prefill;                                  // at the size asked for
 };
 
+// Whether an account is that of the draft head.
+inline bool is_of_drafts(std::string_view account) { return account == "DSpark"; }
+
 class NodeBuilder {
  public:
   NodeBuilder(const PlannedModel& model, const SurveySet& surveys);
@@ -57,6 +60,8 @@ class NodeBuilder {
   void add_caches(Node& node, const Instances& instances);
   NodeOperand operand_at(OperandPlace place) const;
   double bytes_per_token(size_t record, size_t operand) const;
+  void add_member_flow(Node& node, const Occurrence& occurrence) const;
+  void add_copied_flow(Node& node, const meta::Record& record) const;
   void add_flow(Node& node, std::span<const Occurrence> siblings) const;
 
   const PlannedModel& model_;

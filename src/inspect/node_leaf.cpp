@@ -91,6 +91,27 @@ bool belongs(const meta::Operand& operand, const std::string& member) {
   return member.empty() ? !of_member : operand.field.starts_with(member + ".");
 }
 
+// Experts that an operation visits at most.
+int64_t visits_in(const meta::Record& record, const meta::Member& member) {
+  const auto ids = std::ranges::find(record.operands, "ids", &meta::Operand::field);
+  CACHALOT_CHECK(ids != record.operands.end(), "{}: no ids", record.name);
+  return std::min(ids->shape.elements(), member.count);
+}
+
+// Of several outputs the one that flows on, where it is not the first.
+bool is_main_field(std::string_view field) {
+  return field == "drafts" || field == "chosen" || field == "latents";
+}
+
+void mark_main(std::vector<NodeOperand>& outputs) {
+  if (outputs.empty()) return;
+  auto main = std::ranges::find_if(outputs, is_main_field, &NodeOperand::name);
+  if (main == outputs.end()) {
+    main = std::ranges::find(outputs, NodeOperand::Kind::activation, &NodeOperand::kind);
+  }
+  (main == outputs.end() ? outputs.front() : *main).main = true;
+}
+
 }  // namespace
 
 void NodeBuilder::add_weights(Node& node, const Instances& instances) const {
@@ -138,6 +159,11 @@ void NodeBuilder::add_cost(Node& node, const Occurrence& occurrence) const {
   };
   node.decode = cost_in(surveys_.decode);
   node.prefill = cost_in(surveys_.prefill);
+  for (const meta::Member& member : surveys_.base.records[occurrence.records[0]].members) {
+    if (member.name != occurrence.member || member.count == 1) continue;
+    node.share = {member.count, visits_in(surveys_.decode.records[occurrence.records[0]], member),
+                  visits_in(surveys_.prefill.records[occurrence.records[0]], member)};
+  }
 }
 
 // Of one instance; what another node has written already is that one's.
@@ -171,9 +197,43 @@ NodeOperand NodeBuilder::operand_at(OperandPlace place) const {
   const SurveySizes sizes{surveys_.base.size, surveys_.decode.size,
                           model_.config().vision_downsample_ratio};
   std::vector<std::string_view> lists;
-  for (const PartScope& scope : record.parts) lists.insert(lists.begin(), scope.part->dimensions);
+  bool drafts = false;
+  for (const PartScope& scope : record.parts) {
+    lists.insert(lists.begin(), scope.part->dimensions);
+    drafts = drafts || is_of_drafts(scope.part->account);
+  }
   return {operand.field, kind_of(operand), std::string(name_of(operand.dtype)),
-          dimensions_of(shapes, sizes, keys_, operand.field, lists)};
+          dimensions_of(shapes, sizes, keys_, operand.field, drafts, lists)};
+}
+
+// An expert of many is given some of the rows.
+void NodeBuilder::add_member_flow(Node& node, const Occurrence& occurrence) const {
+  const size_t record = occurrence.records[0];
+  const auto& operands = surveys_.base.records[record].operands;
+  const bool some = node.share.of > 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].field != "x" && operands[i].field != "y") continue;
+    NodeOperand operand = operand_at({record, i});
+    if (some) {
+      const int64_t most = surveys_.decode.records[record].operands[i].shape[0];
+      operand.shape = {{"rows", "rows", most}, operand.shape.back()};
+    }
+    operand.main = operands[i].role != Access::in;
+    (operand.main ? node.outputs : node.inputs).push_back(std::move(operand));
+  }
+}
+
+// Rows the host copies: one after every line of a picture, one at each end of it.
+void NodeBuilder::add_copied_flow(Node& node, const meta::Record& record) const {
+  const int64_t lines =
+      surveys_.decode.size.grid.cell_rows(model_.config().vision_downsample_ratio);
+  const meta::Operand& mark = record.operands[0];
+  const int64_t width = mark.shape[mark.shape.rank() - 1];
+  node.outputs.push_back({.name = "rows",
+                          .kind = NodeOperand::Kind::activation,
+                          .dtype = std::string(name_of(mark.dtype)),
+                          .shape = {{"lines + 2", "lines + 2", lines + 2}, {"", "dim", width}},
+                          .main = true});
 }
 
 // What scopes in a row take in and give out; of one operation all it reads and writes.
@@ -185,9 +245,11 @@ void NodeBuilder::add_flow(Node& node, std::span<const Occurrence> siblings) con
     for (size_t i = 0; i < operands.size(); ++i) {
       if (is_weight(operands[i])) continue;
       const NodeOperand operand = operand_at({record, i});
-      if (operands[i].role != Access::out) node.inputs.push_back(operand);
+      if (is_read(operands[i])) node.inputs.push_back(operand);
       if (operands[i].role != Access::in) node.outputs.push_back(operand);
     }
+    if (node.outputs.empty()) add_copied_flow(node, records[record]);
+    mark_main(node.outputs);
     return;
   }
   std::vector<size_t> inside;
@@ -196,9 +258,19 @@ void NodeBuilder::add_flow(Node& node, std::span<const Occurrence> siblings) con
   for (const OperandPlace& place : flow_.inputs_of(inside)) {
     node.inputs.push_back(operand_at(place));
   }
-  for (const OperandPlace& place : flow_.outputs_of(inside)) {
-    node.outputs.push_back(operand_at(place));
+  // Main is what the last operation writes that computes something, or the drafts.
+  size_t last_record = 0;
+  const auto places = flow_.outputs_of(inside);
+  for (const OperandPlace& place : places) last_record = std::max(last_record, place.record);
+  size_t main = places.size();
+  for (size_t i = 0; i < places.size(); ++i) {
+    node.outputs.push_back(operand_at(places[i]));
+    const bool drafts = node.outputs[i].name == "drafts";
+    const bool first = main == places.size() && places[i].record == last_record;
+    if (drafts) last_record = records.size();  // nothing else
+    if (first || drafts) main = i;
   }
+  if (main < places.size()) node.outputs[main].main = true;
 }
 
 void NodeBuilder::fill_leaf(Node& node, const Instances& instances) {

@@ -8,27 +8,6 @@
 namespace cachalot {
 namespace {
 
-constexpr size_t kWidth = 100;
-
-// Broken at blanks to fit, each line after the first behind `indent`.
-std::string wrapped(const std::string& text, const std::string& indent) {
-  std::string result, line;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
-      result.append(line).append("\n");
-      line = indent;
-      line.append(word);
-    } else {
-      if (!line.empty()) line.append(" ");
-      line.append(word);
-    }
-    at = end + 1;
-  }
-  return result + line;
-}
-
 // 3-7, 9-13
 std::string ranges_of(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -127,18 +106,38 @@ void put_parameters(std::string& text, const Node& node) {
                       grouped(node.bytes_total));
 }
 
+void put_share(std::string& text, const Node& node) {
+  const NodeShare& share = node.share;
+  const auto of_one = [&](const NodeCost& cost, int64_t visits, const char* step) {
+    const double often = static_cast<double>(share.of) / static_cast<double>(visits);
+    text += fmt::format("  a {} step visits at most {} of {}: {} {} each\n", step, visits, share.of,
+                        short_flops(cost.flops * often), short_bytes(cost.bytes * often));
+  };
+  text += fmt::format("  that is a share, 1/{} of what all together cost\n", share.of);
+  of_one(node.decode, share.decode_visits, "decode");
+  of_one(node.prefill, share.prefill_visits, "prefill");
+}
+
 void put_cost(std::string& text, const Explorer& explorer, const Node& node) {
   const ExplorerOptions& at = explorer.options;
-  if (node.cost_unit.empty()) {
-    text += fmt::format("\ncost of one instance, at most, at batch {} and {} positions\n", at.batch,
-                        grouped(at.context));
+  const std::string per = node.cost_unit.empty() ? "" : " per " + node.cost_unit;
+  const bool by_step = node.decode.flops != node.prefill.flops ||
+                       node.decode.bytes != node.prefill.bytes || node.cost_unit.empty();
+  if (by_step) {
+    text += fmt::format("\ncost of one instance{}, at most, at batch {} and {} positions\n", per,
+                        at.batch, grouped(at.context));
     text += fmt::format("  a decode step                 {:>12} {:>12}\n",
                         short_flops(node.decode.flops), short_bytes(node.decode.bytes));
     text += fmt::format("  a prefill step, {:>7} tokens{:>12} {:>12}\n", grouped(at.prefill),
                         short_flops(node.prefill.flops), short_bytes(node.prefill.bytes));
   } else {
-    text += fmt::format("\ncost of one instance per {}\n  {} {}\n", node.cost_unit,
+    text += fmt::format("\ncost of one instance{}, at most\n  {} {}\n", per,
                         short_flops(node.decode.flops), short_bytes(node.decode.bytes));
+  }
+  if (node.share.of > 0) put_share(text, node);
+  for (const std::string& id : node.apart) {
+    const auto child = std::ranges::find(node.children, id, &Node::id);
+    text += fmt::format("  without {}: told per {}\n", child->title, child->cost_unit);
   }
   if (node.cache_bytes_per_token == 0 && node.cache_bytes_fixed == 0) return;
   text += fmt::format("  cache: {} bytes per token, {} bytes per sequence\n",
@@ -160,19 +159,18 @@ void put_evidence(std::string& text, const Explorer& explorer, const Node& node)
   const ConfigKeys keys(explorer.config);
   for (const auto& [key, value] : keys.texts()) {
     if (std::ranges::find(node.config_keys, key) == node.config_keys.end()) continue;
-    text.append("  ").append(wrapped(fmt::format("{} = {}", key, value), "      ")).append("\n");
+    text.append("  ").append(fmt::format("{} = {}", key, value)).append("\n");
   }
 }
 
 }  // namespace
 
-std::string node_text(const Explorer& explorer, const Node& node) {
+std::string node_text(const Explorer& explorer, const Node& node, size_t width) {
   std::string way;
   for (const Node* step : way_to(explorer, node)) {
     way += (way.empty() ? "" : " > ") + step->title;
   }
-  std::string text = fmt::format("{}\n{}\n{}\n\n{}\n", node.title, wrapped(way, "  "), node.id,
-                                 wrapped(node.sentence, ""));
+  std::string text = fmt::format("{}\n{}\n{}\n\n{}\n", node.title, way, node.id, node.sentence);
   if (!node.formula.empty()) text += fmt::format("\n    {}\n", node.formula);
   text += "\n";
   if (!node.operation.empty()) text += fmt::format("operation  {}\n", node.operation);
@@ -190,7 +188,7 @@ std::string node_text(const Explorer& explorer, const Node& node) {
       text += fmt::format("  {:<44} {}\n", child.title, child.id);
     }
   }
-  return text;
+  return fitted(text, width);
 }
 
 }  // namespace cachalot

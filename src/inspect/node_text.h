@@ -7,7 +7,8 @@
 
 namespace cachalot {
 
-std::string node_text(const Explorer& explorer, const Node& node);
+// Lines fit `width` columns where they have blanks to break at.
+std::string node_text(const Explorer& explorer, const Node& node, size_t width);
 
 // Configuration keys, totals, parts and tensors.
 std::string difference_text(const Explorer& a, const Explorer& b);

@@ -21,4 +21,8 @@ std::string short_count(double value);
 std::string short_bytes(double value);
 std::string short_flops(double value);
 
+// Lines longer than `width` broken at blanks and continued behind their indent and four more (none
+// where there was none).
+std::string fitted(std::string_view text, size_t width);
+
 }  // namespace cachalot

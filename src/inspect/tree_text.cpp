@@ -9,52 +9,55 @@
 namespace cachalot {
 namespace {
 
-constexpr size_t kTitleWidth = 61;
-
 std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
 }
 
-bool names(const Node& node, const std::string& wanted) {
+bool names(const Explorer& explorer, const Node& node, const std::string& wanted) {
   const auto holds = [&](std::string_view text) { return lower(text).find(wanted) != text.npos; };
   return holds(node.id) || holds(node.title) || holds(node.operation) ||
          std::ranges::any_of(node.config_keys, holds) ||
-         std::ranges::any_of(node.weights,
-                             [&](const NodeWeight& weight) { return holds(weight.pattern); });
+         std::ranges::any_of(node.weights, [&](const NodeWeight& weight) {
+           return holds(weight.pattern) ||
+                  std::ranges::any_of(weight.places, [&](const auto& place) {
+                    return holds(explorer.tensors[place.tensor].name);
+                  });
+         });
 }
 
 // Itself, or something below it.
-bool matches(const Node& node, const std::string& wanted) {
-  return wanted.empty() || names(node, wanted) ||
+bool matches(const Explorer& explorer, const Node& node, const std::string& wanted) {
+  return wanted.empty() || names(explorer, node, wanted) ||
          std::ranges::any_of(node.children,
-                             [&](const Node& child) { return matches(child, wanted); });
+                             [&](const Node& child) { return matches(explorer, child, wanted); });
 }
 
 // visit(node, depth, whether it is its parent's last, one per level above)
 using Visit = std::function<void(const Node&, const std::vector<bool>&)>;
 
-void walk(const Node& node, const TreeTextOptions& options, const std::string& wanted,
-          std::vector<bool>& last, const Visit& visit) {
+void walk(const Explorer& explorer, const Node& node, const TreeTextOptions& options,
+          const std::string& wanted, std::vector<bool>& last, const Visit& visit) {
   visit(node, last);
   if (options.depth > 0 && static_cast<int>(last.size()) >= options.depth) return;
   // Below what is named everything is of interest.
-  const std::string below = !last.empty() && names(node, wanted) ? "" : wanted;
+  const std::string below = !last.empty() && names(explorer, node, wanted) ? "" : wanted;
   std::vector<const Node*> shown;
   for (const Node& child : node.children) {
-    if (matches(child, below)) shown.push_back(&child);
+    if (matches(explorer, child, below)) shown.push_back(&child);
   }
   for (const Node* child : shown) {
     last.push_back(child == shown.back());
-    walk(*child, options, below, last, visit);
+    walk(explorer, *child, options, below, last, visit);
     last.pop_back();
   }
 }
 
-void walk(const Node& root, const TreeTextOptions& options, const Visit& visit) {
+void walk(const Explorer& explorer, const Node& root, const TreeTextOptions& options,
+          const Visit& visit) {
   std::vector<bool> last;
-  walk(root, options, lower(options.filter), last, visit);
+  walk(explorer, root, options, lower(options.filter), last, visit);
 }
 
 // Digits in a column; nothing for zero.
@@ -99,6 +102,20 @@ const char* compared_with(const Explorer& explorer) {
   return explorer.has_files ? "the files' headers" : "the configuration's tensors";
 }
 
+// The first differences, a line each.
+std::string mismatches_text(const Explorer& explorer, size_t most) {
+  std::string text;
+  for (size_t i = 0; i < std::min(most, explorer.mismatches.size()); ++i) {
+    const Mismatch& mismatch = explorer.mismatches[i];
+    text += fmt::format("  {}: expected {}, found {}\n", mismatch.tensor, mismatch.expected,
+                        mismatch.found);
+  }
+  if (explorer.mismatches.size() > most) {
+    text += fmt::format("  and {} more\n", explorer.mismatches.size() - most);
+  }
+  return text;
+}
+
 void all_nodes(const Node& node, std::vector<const Node*>& nodes) {
   nodes.push_back(&node);
   for (const Node& child : node.children) all_nodes(child, nodes);
@@ -134,35 +151,76 @@ std::vector<const Node*> nearest(std::vector<const Node*> nodes, std::string_vie
 
 }  // namespace
 
-std::string tree_text(const Explorer&, const Node& root, const TreeTextOptions& options) {
+bool has_match(const Explorer& explorer, const Node& root, const std::string& filter) {
+  return matches(explorer, root, lower(filter));
+}
+
+namespace {
+
+// What goes on in front of a title's further lines.
+std::string trunk(const std::vector<bool>& last) {
+  std::string text;
+  for (const bool ends : last) text += ends ? "   " : "│  ";
+  return text;
+}
+
+// At blanks where there are any; in pieces otherwise.
+std::vector<std::string> pieces_of(std::string text, size_t width) {
+  std::vector<std::string> pieces;
+  while (text.size() > width) {
+    size_t blank = text.rfind(' ', width);
+    if (blank == text.npos || blank == 0) blank = width;
+    pieces.push_back(text.substr(0, blank));
+    text.erase(0, blank + (text[blank] == ' ' ? 1 : 0));
+  }
+  pieces.push_back(std::move(text));
+  return pieces;
+}
+
+}  // namespace
+
+std::string tree_text(const Explorer& explorer, const Node& root, const TreeTextOptions& options) {
   const auto styled = [&](const char* code, std::string_view text) {
     return options.colour ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
   };
-  std::string text = styled("2", fmt::format("{:<{}} {:>7} {:>9} {:>9} {:>9}", "part", kTitleWidth,
-                                             "count", "each", "all", "bytes")) +
-                     "\n";
-  walk(root, options, [&](const Node& node, const std::vector<bool>& last) {
-    const size_t width = kTitleWidth - 3 * last.size();
-    std::string title = node.title;
-    if (title.size() > width) title = title.substr(0, width - 3) + "...";
-    const std::string padding(width - title.size(), ' ');
+  // Parameters of one instance only where there is room.
+  const bool each = options.width >= 80;
+  const size_t titles = options.width - (each ? 38 : 28);
+  const auto columns = [&](std::string_view count, std::string_view one, std::string_view all,
+                           std::string_view bytes) {
+    return fmt::format(" {} {}{:>9} {:>9}", styled("36", fmt::format("{:>7}", count)),
+                       each ? fmt::format("{:>9} ", one) : "", all, bytes);
+  };
+  std::string text =
+      styled("2", fmt::format("{:<{}} {:>7} {}{:>9} {:>9}", "part", titles, "count",
+                              each ? fmt::format("{:>9} ", "each") : "", "all", "bytes")) +
+      "\n";
+  walk(explorer, root, options, [&](const Node& node, const std::vector<bool>& last) {
+    const size_t width = std::max<size_t>(titles - std::min(titles, 3 * last.size()), 8);
     const bool heading = !node.children.empty();
     const std::string count = node.count() > 1 ? fmt::format("x {}", node.count()) : "";
-    std::string line = styled("2", branch(last)) + (heading ? styled("1", title) : title) + padding;
-    line += fmt::format(" {} {:>9} {:>9} {:>9}", styled("36", fmt::format("{:>7}", count)),
-                        cell(node.parameters, false), cell(node.parameters_total, false),
+    std::string begin = branch(last);
+    for (const std::string& piece : pieces_of(node.title, width)) {
+      std::string line = styled("2", begin) + (heading ? styled("1", piece) : piece);
+      if (begin == branch(last)) {
+        line += std::string(width - piece.size(), ' ') +
+                columns(count, cell(node.parameters, false), cell(node.parameters_total, false),
                         cell(node.bytes_total, true));
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+      begin = trunk(last) + "  ";
+    }
   });
   return text;
 }
 
-std::string tree_markdown(const Explorer&, const Node& root, const TreeTextOptions& options) {
+std::string tree_markdown(const Explorer& explorer, const Node& root,
+                          const TreeTextOptions& options) {
   std::string text =
       "| part | operation | count | parameters each | parameters | bytes |\n"
       "| --- | --- | ---: | ---: | ---: | ---: |\n";
-  walk(root, options, [&](const Node& node, const std::vector<bool>& last) {
+  walk(explorer, root, options, [&](const Node& node, const std::vector<bool>& last) {
     std::string indent;
     for (size_t i = 0; i < last.size(); ++i) indent += "&emsp;";
     text += fmt::format("| {}{} | {} | {} | {} | {} | {} |\n", indent, node.title,
@@ -173,15 +231,16 @@ std::string tree_markdown(const Explorer&, const Node& root, const TreeTextOptio
   return text;
 }
 
-std::string tree_csv(const Explorer&, const Node& root, const TreeTextOptions& options) {
+std::string tree_csv(const Explorer& explorer, const Node& root, const TreeTextOptions& options) {
   std::string text =
       "id,title,operation,count,parameters_each,parameters,bytes_each,bytes,tensors,"
-      "decode_flops,decode_bytes,prefill_flops,prefill_bytes,cache_bytes_per_token,"
+      "per,decode_flops,decode_bytes,prefill_flops,prefill_bytes,cache_bytes_per_token,"
       "cache_bytes_fixed\n";
-  walk(root, options, [&](const Node& node, const std::vector<bool>&) {
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{:.0f},{:.0f},{},{}\n", node.id,
-                        csv_field(node.title), node.operation, node.count(), node.parameters,
-                        node.parameters_total, node.bytes, node.bytes_total, node.tensors_total,
+  walk(explorer, root, options, [&](const Node& node, const std::vector<bool>&) {
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{:.0f},{:.0f},{:.0f},{:.0f},{},{}\n",
+                        node.id, csv_field(node.title), node.operation, node.count(),
+                        node.parameters, node.parameters_total, node.bytes, node.bytes_total,
+                        node.tensors_total, node.cost_unit.empty() ? "step" : node.cost_unit,
                         node.decode.flops, node.decode.bytes, node.prefill.flops,
                         node.prefill.bytes, node.cache_bytes_per_token, node.cache_bytes_fixed);
   });
@@ -190,9 +249,11 @@ std::string tree_csv(const Explorer&, const Node& root, const TreeTextOptions& o
 
 std::string summary_text(const Explorer& explorer) {
   const PartTotal& total = explorer.total;
-  return fmt::format("{} parameters, {} bytes, {} tensors\n{}reconciled with {}",
+  constexpr size_t kShown = 3;
+  return fmt::format("{} parameters, {} bytes, {} tensors\n{}reconciled with {}\n{}",
                      grouped(total.parameters), grouped(total.bytes), grouped(total.tensors),
-                     explorer.mismatches.empty() ? "" : "NOT ", compared_with(explorer));
+                     explorer.mismatches.empty() ? "" : "NOT ", compared_with(explorer),
+                     mismatches_text(explorer, kShown));
 }
 
 std::string totals_text(const Explorer& explorer) {
@@ -211,15 +272,7 @@ std::string totals_text(const Explorer& explorer) {
   text += fmt::format("\nNOT reconciled with {}: {} difference{}\n", with,
                       explorer.mismatches.size(), explorer.mismatches.size() == 1 ? "" : "s");
   constexpr size_t kShown = 20;
-  for (size_t i = 0; i < std::min(kShown, explorer.mismatches.size()); ++i) {
-    const Mismatch& mismatch = explorer.mismatches[i];
-    text += fmt::format("  {}: expected {}, found {}\n", mismatch.tensor, mismatch.expected,
-                        mismatch.found);
-  }
-  if (explorer.mismatches.size() > kShown) {
-    text += fmt::format("  and {} more\n", explorer.mismatches.size() - kShown);
-  }
-  return text;
+  return text + mismatches_text(explorer, kShown);
 }
 
 Result<const Node*> find_node(const Explorer& explorer, std::string_view path) {

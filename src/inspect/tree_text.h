@@ -14,9 +14,13 @@ struct TreeTextOptions {
   std::string filter =
       {};  // only nodes whose path, title, tensors or keys hold it, and those above
   bool colour = false;
+  size_t width = 100;  // columns, at least 60
 };
 
-// 100 columns: title, how often, parameters of one and of all, bytes of all.
+// Whether a filter leaves anything of the tree below `root`.
+bool has_match(const Explorer& explorer, const Node& root, const std::string& filter);
+
+// Title, how often, parameters of one (where there is room) and of all, bytes of all.
 std::string tree_text(const Explorer& explorer, const Node& root, const TreeTextOptions& options);
 std::string tree_markdown(const Explorer& explorer, const Node& root,
                           const TreeTextOptions& options);
@@ -26,7 +30,7 @@ std::string tree_csv(const Explorer& explorer, const Node& root, const TreeTextO
 // Totals by part, and whether they reconcile with the table or the files.
 std::string totals_text(const Explorer& explorer);
 
-// The same in two lines.
+// The same in two lines, and the first differences.
 std::string summary_text(const Explorer& explorer);
 
 // By id, by the only id that ends in /`path`, or by the only title. Errors: none such, with the

@@ -18,49 +18,107 @@ constexpr Part kQueryLatent{
         "Compresses the input to a normed latent that all queries, the indexer's too, are "
         "made from.",
     .formula = R"(c_q = \mathrm{norm}(W_{qa}\, x))",
-    .dimensions = "q_lora_rank, dim, norm_eps"};
+    .dimensions = "x: dim, y: q_lora_rank, -: norm_eps"};
 
 constexpr Part kQueries{.slug = "queries",
                         .title = "Query up projection",
                         .sentence = "Makes every head's query from the query latent.",
                         .formula = R"(q = W_{qb}\, c_q)",
-                        .dimensions = "q_lora_rank, n_heads * head_dim, n_heads, head_dim"};
+                        .dimensions = "x: q_lora_rank, y: n_heads * head_dim"};
 
 constexpr Part kKeyValue{
     .slug = "key-value",
     .title = "Key-value projection",
     .sentence = "Makes the one vector per token that is key and value for all heads.",
     .formula = R"(u = \mathrm{norm}(W_{kv}\, x))",
-    .dimensions = "head_dim, dim, norm_eps"};
+    .dimensions = "x: dim, y: head_dim, -: norm_eps"};
 
 constexpr Part kRotation{
     .slug = "rotation",
     .title = "Rotation",
     .sentence =
-        "Rotates queries and keys by their position and rounds the step's window rows to "
-        "FP8.",
+        "Rotates the last channels of queries and keys by their position and rounds the step's "
+        "window rows to FP8.",
     .formula = R"(q \leftarrow R_p\, q, \quad w_p = \mathrm{fp8}(R_p\, u))",
     .dimensions =
-        "n_heads, head_dim, head_dim + head_dim / 32, rope_head_dim / 2, rope_theta, "
-        "compress_rope_theta"};
+        "q: n_heads | head_dim, kv: head_dim, window_rows: head_dim + head_dim / 32, "
+        "frequencies: rope_head_dim / 2, -: rope_theta"};
+
+constexpr Part kStretchedRotation{
+    .slug = "rotation",
+    .title = "Rotation",
+    .sentence =
+        "Rotates the last channels of queries and keys by their position, at frequencies stretched "
+        "for long contexts, and rounds the step's window rows to FP8.",
+    .formula = R"(q \leftarrow R_p\, q, \quad w_p = \mathrm{fp8}(R_p\, u))",
+    .dimensions =
+        "q: n_heads | head_dim, kv: head_dim, window_rows: head_dim + head_dim / 32, "
+        "frequencies: rope_head_dim / 2, -: compress_rope_theta, -: rope_factor, -: beta_fast, -: "
+        "beta_slow, "
+        "-: original_seq_len"};
+
+// Of tokens that only enter a window.
+constexpr Part kKeyRotation{
+    .slug = "rotation",
+    .title = "Rotation",
+    .sentence =
+        "Rotates the last channels of the keys by their position and rounds the step's window "
+        "rows to FP8.",
+    .formula = R"(w_p = \mathrm{fp8}(R_p\, u))",
+    .dimensions =
+        "q: n_heads | head_dim, kv: head_dim, window_rows: head_dim + head_dim / 32, "
+        "frequencies: rope_head_dim / 2, -: rope_theta"};
+
+constexpr Part kWindowAttention{
+    .slug = "sparse-attention",
+    .title = "Attention to the window",
+    .sentence =
+        "Attends to the window, with a sink per head in the denominator; the output is rotated "
+        "back.",
+    .formula = R"(o_h = R_p^{-1} \frac{\sum_j e^{\langle q_h, k_j \rangle/\sqrt d}\, k_j})"
+               R"({\sum_j e^{\langle q_h, k_j \rangle/\sqrt d} + e^{\mathrm{sink}_h}})",
+    .dimensions =
+        "q: n_heads | head_dim, window_rows: head_dim + head_dim / 32, "
+        "ring: window_size + 8 | head_dim + head_dim / 32, o: n_heads | head_dim, "
+        "frequencies: rope_head_dim / 2, -: rope_theta"};
+
+constexpr Part kBlockAttention{
+    .slug = "sparse-attention",
+    .title = "Attention to window and block",
+    .sentence =
+        "Attends to the window and to every row of the draft block, later ones too, with a sink "
+        "per head in the denominator; the output is rotated back.",
+    .formula = R"(o_h = R_p^{-1} \frac{\sum_j e^{\langle q_h, k_j \rangle/\sqrt d}\, k_j})"
+               R"({\sum_j e^{\langle q_h, k_j \rangle/\sqrt d} + e^{\mathrm{sink}_h}})",
+    .dimensions =
+        "q: n_heads | head_dim, window_rows: head_dim + head_dim / 32, "
+        "ring: window_size + 8 | head_dim + head_dim / 32, o: n_heads | head_dim, "
+        "frequencies: rope_head_dim / 2, -: dspark_block_size, "
+        "-: rope_theta"};
 
 constexpr Part kSparseAttention{
     .slug = "sparse-attention",
     .title = "Sparse attention",
     .sentence =
-        "Attends to the window and, where the layer has compressed entries, to the chosen "
-        "ones, with a sink per head in the denominator; the output is rotated back.",
+        "Attends to the window and to the chosen compressed entries, with a sink per head in the "
+        "denominator; the output is rotated back.",
     .formula = R"(o_h = R_p^{-1} \frac{\sum_j e^{\langle q_h, k_j \rangle/\sqrt d}\, k_j})"
                R"({\sum_j e^{\langle q_h, k_j \rangle/\sqrt d} + e^{\mathrm{sink}_h}})",
     .dimensions =
-        "chosen: index_topk, n_heads, head_dim, window_size + 8, head_dim + head_dim / 32, "
-        "head_dim / 2 + head_dim / 16, rope_head_dim / 2"};
+        "q: n_heads | head_dim, window_rows: head_dim + head_dim / 32, "
+        "ring: window_size + 8 | head_dim + head_dim / 32, o: n_heads | head_dim, "
+        "frequencies: rope_head_dim / 2, chosen: index_topk, "
+        "latents: head_dim / 2 + head_dim / 16, -: compress_rope_theta, -: rope_factor, -: "
+        "beta_fast, -: beta_slow, "
+        "-: original_seq_len"};
 
 constexpr Part kWindow{.slug = "window",
                        .title = "Window",
                        .sentence = "Writes the step's rows into the ring of the last positions.",
                        .formula = R"(\mathrm{ring}[p \bmod n] = w_p)",
-                       .dimensions = "head_dim + head_dim / 32, window_size + 8"};
+                       .dimensions =
+                           "window_rows: head_dim + head_dim / 32, "
+                           "ring: window_size + 8 | head_dim + head_dim / 32"};
 
 constexpr Part kOutput{
     .slug = "output",
@@ -80,14 +138,24 @@ constexpr Part kOutputGroups{
         "Projects each group of heads to its own low rank, weights expanded exactly and "
         "input not quantized.",
     .formula = R"(l^{(g)} = W_{oa}^{(g)}\, o^{(g)})",
-    .dimensions = "o_groups, o_lora_rank, n_heads * head_dim / o_groups, o_groups * o_lora_rank"};
+    .dimensions = "x: o_groups | n_heads * head_dim / o_groups, y: o_groups | o_lora_rank"};
 
 constexpr Part kOutputProjection{
     .slug = "projection",
     .title = "Output projection",
     .sentence = "Brings the groups' low-rank outputs together to the stream's width.",
     .formula = R"(y = W_{ob}\, [l^{(1)};\, \dots;\, l^{(G)}])",
-    .dimensions = "o_groups * o_lora_rank, dim"};
+    .dimensions = "x: o_groups * o_lora_rank, y: dim"};
+
+const Part& rotation_part(int64_t ratio, bool queries) {
+  if (ratio > 0) return kStretchedRotation;
+  return queries ? kRotation : kKeyRotation;
+}
+
+const Part& attention_part(int64_t ratio, int64_t draft_block) {
+  if (ratio > 0) return kSparseAttention;
+  return draft_block > 0 ? kBlockAttention : kWindowAttention;
+}
 
 // Layers below the cut of the prefill shortcut see every token.
 View<const int32_t> window_starts(const Context& context, int64_t layer) {
@@ -129,7 +197,7 @@ View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, Vi
                                                       .norm = weights.kv_norm,
                                                       .norm_eps = config.norm_eps,
                                                       .y = kv});
-  prepare_query(Within(queue, kRotation).queue(),
+  prepare_query(Within(queue, rotation_part(config.ratio(layer), q.present())).queue(),
                 PrepareQueryArgs{.rows = context.inputs.rows,
                                  .frequencies = context.constants.frequencies(config.ratio(layer)),
                                  .q = q,
@@ -169,7 +237,7 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
     latents = context.paged(View<const uint8_t>(own));
   }
   View<bf16> o = arena.allocate<bf16>({n, heads, head_dim});
-  sparse_attention(Within(queue, kSparseAttention).queue(),
+  sparse_attention(Within(queue, attention_part(ratio, context.shape.draft_block)).queue(),
                    SparseAttentionArgs{
                        .rows = rows,
                        .q = q,

@@ -17,7 +17,7 @@ constexpr Part kBackbone{
     .slug = "backbone",
     .title = "Backbone",
     .sentence = "The text model: from token ids to the logits of the next token.",
-    .dimensions = "n_layers, dim, hc_mult, vocab_size",
+    .dimensions = "dim, hc_mult, vocab_size, -: n_layers",
     .account = "backbone",
     .top = true};
 
@@ -25,7 +25,7 @@ constexpr Part kBackbone{
 constexpr Part kWindowLayer{.slug = "window",
                             .title = "Window layer",
                             .sentence = "A layer that attends to the last positions alone.",
-                            .dimensions = "dim, hc_mult, window_size",
+                            .dimensions = "dim, hc_mult, -: window_size",
                             .unit = "layer"};
 
 constexpr Part kSourceLayer{
@@ -34,7 +34,7 @@ constexpr Part kSourceLayer{
     .sentence =
         "A layer that compresses the sequence and chooses entries of it, for itself and for "
         "the layers that follow.",
-    .dimensions = "dim, hc_mult, kv_source_layers, index_source_layers",
+    .dimensions = "dim, hc_mult, -: kv_source_layers, -: index_source_layers",
     .unit = "layer",
     .place = PartPlace::leads};
 
@@ -44,7 +44,7 @@ constexpr Part kIndexLayer{
     .sentence =
         "A layer that chooses anew among the entries an earlier layer compressed, for "
         "itself and for the layers that follow.",
-    .dimensions = "dim, hc_mult, index_source_layers",
+    .dimensions = "dim, hc_mult, -: index_source_layers",
     .unit = "layer",
     .place = PartPlace::leads};
 
@@ -75,14 +75,14 @@ constexpr Part kFinalNorm{
     .title = "Last collapse and norm",
     .sentence = "Sums the copies of the stream with the last layer's mix and norms the result.",
     .formula = R"(x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big))",
-    .dimensions = "dim, hc_mult, norm_eps"};
+    .dimensions = "stream: hc_mult | dim, pre_in: hc_mult, x: dim, -: norm_eps"};
 
 constexpr Part kHead{
     .slug = "head",
     .title = "Head",
     .sentence = "Multiplies with a row per word of the vocabulary: the logits, in FP32.",
     .formula = R"(\mathrm{logits} = W_{\mathrm{head}}\, x)",
-    .dimensions = "dim, vocab_size"};
+    .dimensions = "x: dim, logits: vocab_size"};
 
 template <class Q>
 Picks allocate_picks(Q& queue, const Context& context) {

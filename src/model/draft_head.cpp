@@ -15,8 +15,9 @@ constexpr Part kDrafts{
     .sentence =
         "Small layers that see what the upper backbone layers saw and propose a block of "
         "tokens at once, which the backbone then verifies in one step.",
-    .dimensions = "n_mtp_layers, dspark_block_size, dspark_target_layer_ids, dim",
+    .dimensions = "dim, -: n_mtp_layers, -: dspark_block_size, -: dspark_target_layer_ids",
     .account = "DSpark",
+    .cost_unit = "step with drafts",
     .top = true};
 
 constexpr Part kTap{
@@ -24,7 +25,7 @@ constexpr Part kTap{
     .title = "Draft tap",
     .sentence = "Averages the copies of a target layer's input for the draft stages.",
     .formula = R"(t = \frac{1}{m} \sum_c h_c)",
-    .dimensions = "taps: dspark_target_layer_ids.size, dim, hc_mult",
+    .dimensions = "taps: dspark_target_layer_ids.size | dim, stream: hc_mult | dim",
     .unit = "tap"};
 
 constexpr Part kWindows{
@@ -34,7 +35,7 @@ constexpr Part kWindows{
         "Takes every token of a step into the draft stages' windows: what they attend to "
         "when they propose.",
     .formula = R"(w_s = \mathrm{fp8}\big(R_p\, \mathrm{norm}(W_{kv}^{(s)} x)\big))",
-    .dimensions = "dim, head_dim, window_size",
+    .dimensions = "dim, head_dim, -: window_size",
     .borrows = true};
 
 constexpr Part kMain{
@@ -42,7 +43,7 @@ constexpr Part kMain{
     .title = "Main projection",
     .sentence = "Brings the taps of all target layers to one input for the draft stages.",
     .formula = R"(x = \mathrm{norm}(W_{\mathrm{main}}\, [t_1;\, t_2;\, \dots]))",
-    .dimensions = "dim * dspark_target_layer_ids.size, dim, norm_eps"};
+    .dimensions = "x: dim * dspark_target_layer_ids.size, y: dim, -: norm_eps"};
 
 constexpr Part kStageWindow{
     .slug = "stage",
@@ -56,7 +57,9 @@ constexpr Part kStageRing{
     .title = "Stage ring",
     .sentence = "Writes the step's rows into the ring of the stage's last positions.",
     .formula = R"(\mathrm{ring}_s[p \bmod n] = w_s)",
-    .dimensions = "head_dim + head_dim / 32, window_size + 8"};
+    .dimensions =
+        "window_rows: head_dim + head_dim / 32, "
+        "ring: window_size + 8 | head_dim + head_dim / 32"};
 
 constexpr Part kProposal{
     .slug = "proposal",
@@ -64,13 +67,14 @@ constexpr Part kProposal{
     .sentence =
         "Proposes the block of tokens after a sequence's last one: draft stages, the shared "
         "head, and a chain that makes each draft depend on the one before.",
-    .dimensions = "dspark_block_size, dspark_noise_token_id, dim, hc_mult, vocab_size"};
+    .dimensions = "dspark_block_size, dim, hc_mult, vocab_size, -: dspark_noise_token_id",
+    .cost_unit = "proposal"};
 
 constexpr Part kStage{
     .slug = "stage",
     .title = "Draft stage",
     .sentence = "A layer with few experts whose rows see the window and the whole block.",
-    .dimensions = "dim, hc_mult, dspark_n_routed_experts, n_mtp_layers",
+    .dimensions = "dspark_block_size, dim, hc_mult, -: dspark_n_routed_experts, -: n_mtp_layers",
     .unit = "stage"};
 
 constexpr Part kPlain{
@@ -78,19 +82,26 @@ constexpr Part kPlain{
     .title = "Last collapse",
     .sentence = "Sums the copies of the stream with the last stage's mix, for the confidence.",
     .formula = R"(x = \sum_j \alpha_j h_j)",
-    .dimensions = "dim, hc_mult"};
+    .dimensions =
+        "stream: dspark_block_size | hc_mult | dim, pre_in: dspark_block_size | hc_mult, "
+        "x: dspark_block_size | dim"};
 
 constexpr Part kNormed{.slug = "norm",
                        .title = "Last collapse and norm",
                        .sentence = "The same sum, normed for the head.",
                        .formula = R"(\hat x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big))",
-                       .dimensions = "dim, hc_mult, norm_eps"};
+                       .dimensions =
+                           "stream: dspark_block_size | hc_mult | dim, pre_in: "
+                           "dspark_block_size | hc_mult, x: dspark_block_size | dim, "
+                           "-: norm_eps"};
 
 constexpr Part kSharedHead{.slug = "head",
                            .title = "Head of the drafts",
                            .sentence = "The backbone's head, for every row of the block.",
                            .formula = R"(\mathrm{logits} = W_{\mathrm{head}}\, \hat x)",
-                           .dimensions = "dim, vocab_size"};
+                           .dimensions =
+                               "x: dspark_block_size | dim, logits: dspark_block_size | "
+                               "vocab_size"};
 
 constexpr Part kChain{
     .slug = "chain",
@@ -99,13 +110,19 @@ constexpr Part kChain{
         "Adds to each row's logits a bias that follows from the token before and takes the "
         "best token: one link per draft.",
     .formula = R"(f = E_M[t_{i-1}], \quad t_i = \arg\max(\mathrm{logits}_i + W_M f))",
-    .dimensions = "dspark_markov_rank, vocab_size, dspark_block_size, dspark_block_size + 1"};
+    .dimensions =
+        "chain: dspark_block_size + 1, features: dspark_block_size | dspark_markov_rank, "
+        "logits: dspark_block_size | vocab_size, drafts: dspark_block_size"};
 
 constexpr Part kConfidence{.slug = "confidence",
                            .title = "Confidence",
-                           .sentence = "Says how sure the draft head is of each draft.",
+                           .sentence =
+                               "Says how sure the draft head is of each draft: the sigmoid of "
+                               "c is the probability that it is accepted.",
                            .formula = R"(c = W_c\, [x;\, f])",
-                           .dimensions = "dim, dspark_markov_rank, dim + dspark_markov_rank"};
+                           .dimensions =
+                               "x: dspark_block_size | dim, features: dspark_block_size | "
+                               "dspark_markov_rank, confidence: dspark_block_size"};
 
 int64_t target_index(const ModelConfig& config, int64_t layer) {
   const auto& targets = config.dspark_target_layer_ids;

@@ -11,9 +11,11 @@ constexpr Part kEmbedding{
     .title = "Embedding",
     .sentence =
         "Looks up the row of every token id and repeats it into the copies of the residual "
-        "stream; inside an image span the picture's rows take the place of the table's.",
-    .formula = R"(h_c = E[\mathrm{id}], \quad c = 1 \dots m)",
-    .dimensions = "vocab_size, dim, hc_mult"};
+        "stream; inside an image span the picture's rows take the place of the table's. The first "
+        "mix "
+        "takes copy 1 alone.",
+    .formula = R"(h_c = E[\mathrm{id}], \quad \alpha_c = [c = 1], \quad c = 1 \dots m)",
+    .dimensions = "stream: hc_mult | dim, pre: hc_mult, image_rows: dim, -: vocab_size"};
 
 }  // namespace
 

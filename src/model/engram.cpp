@@ -11,11 +11,18 @@ constexpr Part kHash{
     .title = "N-gram hashes",
     .sentence =
         "Maps every token to its class and hashes the n-grams that end at it to rows of "
-        "the engram tables, for all engram layers at once.",
+        "the engram tables, for all engram layers, n-gram sizes n and hash heads at once, each "
+        "with a prime P of its own. From the sequence's begin or an image's last row backwards the "
+        "class of the padding token stands.",
     .formula = R"(r = \Big(\bigoplus_{s<n} c_{p-s}\, a_s\Big) \bmod P + o)",
     .dimensions =
-        "vocab_size, engram_max_ngram_size, engram_n_heads, (engram_max_ngram_size - 1) "
-        "* engram_n_heads, engram_compressed_vocab_size, engram_pad_id, engram_layer_ids.size"};
+        "token_map: vocab_size, multipliers: engram_layer_ids.size | engram_max_ngram_size, "
+        "primes: engram_layer_ids.size | (engram_max_ngram_size - 1) * engram_n_heads, "
+        "offsets: engram_layer_ids.size | (engram_max_ngram_size - 1) * engram_n_heads, "
+        "table_rows: engram_layer_ids.size | (engram_max_ngram_size - 1) * engram_n_heads, "
+        "classes: 'class', -: engram_compressed_vocab_size, -: engram_vocab_size, -: "
+        "engram_num_embeddings, "
+        "-: engram_pad_id"};
 
 constexpr Part kEngram{
     .slug = "engram",
@@ -35,8 +42,9 @@ constexpr Part kRows{
         "them side by side in BF16.",
     .formula = R"(e = [T[r_1];\, T[r_2];\, \dots])",
     .dimensions =
-        "engram_layer_ids.size, engram_head_dim, (engram_max_ngram_size - 1) * engram_n_heads, "
-        "(engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim",
+        "table_rows: engram_layer_ids.size | (engram_max_ngram_size - 1) * engram_n_heads, "
+        "values: (engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim, "
+        "-: engram_num_embeddings",
     .account = "engram tables"};
 
 constexpr Part kProjection{
@@ -45,18 +53,21 @@ constexpr Part kProjection{
     .sentence = "Turns the rows into one key per copy of the stream and one value for all.",
     .formula = R"([k_1; \dots; k_m; v] = W_{kv}\, e)",
     .dimensions =
-        "(hc_mult + 1) * dim, (engram_max_ngram_size - 1) * engram_n_heads * "
-        "engram_head_dim"};
+        "x: (engram_max_ngram_size - 1) * engram_n_heads * engram_head_dim, y: (hc_mult + 1) * "
+        "dim"};
 
 constexpr Part kGate{
     .slug = "gate",
     .title = "Engram gate",
     .sentence =
         "Compares each copy of the stream with its key and adds the value to it, weighted "
-        "by how well they agree; nothing is added inside an image span.",
-    .formula = R"(g_c = \sigma\big(\pm\sqrt{|s_c|}\big), \quad s_c = \frac{\langle q \odot h_c,\, )"
-               R"(k \odot k_c\rangle}{\|h_c\|_{\mathrm{rms}}\, \|k_c\|_{\mathrm{rms}} \sqrt d})",
-    .dimensions = "hc_mult, dim, (hc_mult + 1) * dim, norm_eps"};
+        "by how well they agree; nothing is added inside an image span. Each copy has weights of "
+        "its own: q_weight is a, k_weight is b.",
+    .formula =
+        R"(g_c = \sigma\Big(\mathrm{sign}(s_c) \sqrt{\max(|s_c|, 10^{-6})}\Big), \quad )"
+        R"(s_c = \frac{\langle a_c \odot h_c,\, b_c \odot k_c\rangle}{\|h_c\|_{\mathrm{rms}}\, )"
+        R"(\|k_c\|_{\mathrm{rms}} \sqrt d}, \quad h_c \leftarrow h_c + g_c\, v)",
+    .dimensions = "kv: (hc_mult + 1) * dim, stream: hc_mult | dim, -: norm_eps"};
 
 }  // namespace
 

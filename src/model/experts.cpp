@@ -15,23 +15,28 @@ constexpr Part kRouter{
     .formula = R"(s = \sqrt{\mathrm{softplus}(W_g\, x)}, \quad S = \mathrm{top}_k(s + b), \quad )"
                R"(w_e = \lambda\, s_e \big/ \textstyle\sum_{i \in S} s_i)",
     .dimensions =
-        "n_routed_experts, n_activated_experts, dspark_n_routed_experts, "
-        "dspark_n_activated_experts, dim, route_scale"};
+        "x: dim, ids: n_activated_experts, ids: dspark_n_activated_experts, "
+        "weights: n_activated_experts, weights: dspark_n_activated_experts, -: n_routed_experts, "
+        "-: dspark_n_routed_experts, -: route_scale"};
 
 // The matrices inside one operation.
 constexpr Part kExpertKinds[] = {
     {.slug = "routed",
      .title = "Routed experts",
      .sentence = "One gated unit in FP4; a token visits the few that the router chose, and their "
-                 "outputs are added in the order of their ids.",
-     .formula = R"(y_e = W_2\big(w_e\, \mathrm{silu}(W_1 x) \odot W_3 x\big))",
-     .dimensions = "moe_inter_dim, dim, n_routed_experts, dspark_n_routed_experts",
+                 "outputs are added in the order of their ids. The gate is clamped from above, the "
+                 "content on both sides.",
+     .formula = R"(y_e = W_2\big(w_e\, \mathrm{silu}(\min(W_1 x,\, \ell)) \odot )"
+                R"(\mathrm{clamp}(W_3 x,\, -\ell,\, \ell)\big))",
+     .dimensions = "dim, -: moe_inter_dim, -: n_routed_experts, -: n_activated_experts, "
+                   "-: dspark_n_routed_experts, -: dspark_n_activated_experts, -: swiglu_limit",
      .unit = "expert"},
     {.slug = "shared",
      .title = "Shared expert",
-     .sentence = "The same gated unit in FP8, which every token visits.",
-     .formula = R"(y_s = W_2\big(\mathrm{silu}(W_1 x) \odot W_3 x\big))",
-     .dimensions = "moe_inter_dim, dim, n_shared_experts"}};
+     .sentence = "The same gated unit in FP8, with the same clamps, which every token visits.",
+     .formula = R"(y_s = W_2\big(\mathrm{silu}(\min(W_1 x,\, \ell)) \odot )"
+                R"(\mathrm{clamp}(W_3 x,\, -\ell,\, \ell)\big))",
+     .dimensions = "dim, -: moe_inter_dim, -: n_shared_experts, -: swiglu_limit"}};
 
 constexpr Part kExperts{
     .slug = "mixture",
@@ -41,8 +46,9 @@ constexpr Part kExperts{
         "added up.",
     .formula = R"(y = \sum_{e \in S} y_e + y_s)",
     .dimensions =
-        "moe_inter_dim, dim, n_activated_experts, dspark_n_activated_experts, "
-        "swiglu_limit",
+        "x: dim, y: dim, ids: n_activated_experts, ids: dspark_n_activated_experts, "
+        "weights: n_activated_experts, weights: dspark_n_activated_experts, -: moe_inter_dim, "
+        "-: swiglu_limit",
     .members = kExpertKinds};
 
 }  // namespace

@@ -11,12 +11,20 @@ constexpr Part kCollapse{
     .title = "Collapse",
     .sentence =
         "Sums the copies of the stream to the sublayer's normed input, with the mix the "
-        "sublayer before computed, and computes from the same stream how this one's output "
-        "is spread again and the mix for the sublayer after.",
-    .formula = R"(x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big), \quad [\alpha'; \beta; M] = )"
-               R"(\phi\big(W_{hc}\, \mathrm{flat}(h) / \|h\|_{\mathrm{rms}}\big))",
+        "sublayer before computed, and computes from the same stream the mix for the sublayer "
+        "after (sigmoid and a small constant), how strongly this one's output enters each copy "
+        "(twice a sigmoid), and how the copies mix: a softmax over each row, then columns and "
+        "rows normalized in turn (Sinkhorn), columns last. Every third of the product has a scale "
+        "s of its own and a base b.",
+    .formula =
+        R"(x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big), \quad [a; p; c] = )"
+        R"(\frac{W_{hc}\, \mathrm{flat}(h)}{\|h\|_{\mathrm{rms}}}, \quad )"
+        R"(\alpha' = \sigma(s_1 a + b_a) + \epsilon, \quad \beta = 2\, \sigma(s_2 p + b_p), \quad )"
+        R"(M = \mathrm{sinkhorn}\big(\mathrm{softmax}(s_3 c + b_c) + \epsilon\big))",
     .dimensions =
-        "dim, hc_mult, (2 + hc_mult) * hc_mult, hc_mult * dim, hc_sinkhorn_iters, hc_eps"};
+        "pre_in: hc_mult, pre_out: hc_mult, post: hc_mult, comb: hc_mult | hc_mult, stream: "
+        "hc_mult "
+        "| dim, x: dim, -: hc_sinkhorn_iters, -: hc_eps, -: norm_eps"};
 
 constexpr Part kExpand{
     .slug = "expand",
@@ -25,7 +33,7 @@ constexpr Part kExpand{
         "Mixes the copies of the stream among each other and adds the sublayer's output to "
         "each.",
     .formula = R"(h_k \leftarrow \beta_k\, y + \sum_j M_{jk}\, h_j)",
-    .dimensions = "hc_mult, dim"};
+    .dimensions = "y: dim, post: hc_mult, comb: hc_mult | hc_mult, stream: hc_mult | dim"};
 
 }  // namespace
 

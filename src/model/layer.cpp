@@ -15,7 +15,7 @@ constexpr Part kWindowAttention{
     .sentence = "Attention to the last positions alone, one shared key-value head for all queries.",
     .formula =
         R"(h \leftarrow \mathrm{expand}\big(\mathrm{attention}(\mathrm{collapse}(h)),\, h\big))",
-    .dimensions = "dim, n_heads, head_dim, window_size"};
+    .dimensions = "dim, n_heads, head_dim, -: window_size"};
 
 constexpr Part kSparseLayerAttention{
     .slug = "attention",
@@ -25,7 +25,7 @@ constexpr Part kSparseLayerAttention{
         "entries, one shared key-value head for all queries.",
     .formula =
         R"(h \leftarrow \mathrm{expand}\big(\mathrm{attention}(\mathrm{collapse}(h)),\, h\big))",
-    .dimensions = "dim, n_heads, head_dim, window_size, index_topk, compress_ratios"};
+    .dimensions = "chosen: index_topk, dim, n_heads, head_dim, -: window_size, -: compress_ratios"};
 
 constexpr Part kExpertsHalf{
     .slug = "experts",
@@ -36,8 +36,8 @@ constexpr Part kExpertsHalf{
     .formula =
         R"(h \leftarrow \mathrm{expand}\big(\mathrm{experts}(\mathrm{collapse}(h)),\, h\big))",
     .dimensions =
-        "dim, n_routed_experts, n_activated_experts, dspark_n_routed_experts, "
-        "dspark_n_activated_experts, moe_inter_dim"};
+        "dim, -: n_routed_experts, -: n_activated_experts, -: dspark_n_routed_experts, "
+        "-: dspark_n_activated_experts, -: moe_inter_dim"};
 
 }  // namespace
 

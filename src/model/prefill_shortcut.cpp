@@ -14,7 +14,7 @@ constexpr Part kShortcut{
     .sentence =
         "What steps of the prefill shortcut do at the cut between lower and upper layers, "
         "beside the layers themselves.",
-    .dimensions = "dim, hc_mult, head_dim, kv_source_layers",
+    .dimensions = "dim, hc_mult, head_dim, -: kv_source_layers",
     .account = "backbone",
     .cost_unit = "step of the shortcut",
     .top = true,
@@ -32,7 +32,7 @@ constexpr Part kCutInput{
     .title = "Collapse at the cut",
     .sentence = "Sums the copies of the stream to the input of the cut's compressor.",
     .formula = R"(x = \mathrm{norm}\Big(\sum_j \alpha_j h_j\Big))",
-    .dimensions = "dim, hc_mult, norm_eps"};
+    .dimensions = "stream: hc_mult | dim, pre_in: hc_mult, x: dim, -: norm_eps"};
 
 constexpr Part kResume{.slug = "resume",
                        .title = "Resume the stream",

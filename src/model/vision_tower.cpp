@@ -14,16 +14,22 @@ constexpr Part kVision{
     .slug = "vision",
     .title = "Vision tower and aligner",
     .sentence = "Turns a picture's patches into one row per token of the text model.",
-    .dimensions = "vision_dim, vision_n_layers, vision_patch_size, vision_downsample_ratio, dim",
+    .dimensions =
+        "vision_dim, dim, -: vision_n_layers, -: vision_patch_size, -: vision_downsample_ratio, "
+        "-: vision_max_n_token",
     .account = "vision",
     .cost_unit = "picture",
     .top = true};
 
 constexpr Part kPatches{.slug = "patches",
                         .title = "Patch embedding",
-                        .sentence = "Projects the pixels of each patch to the tower's width.",
+                        .sentence =
+                            "Projects the pixels of each patch to the tower's width. Zeros fill "
+                            "the pixels up to a multiple of 32 values.",
                         .formula = R"(h = W_p\, \mathrm{pixels} + b_p)",
-                        .dimensions = "vision_dim, 3 * vision_patch_size * vision_patch_size"};
+                        .dimensions =
+                            "x: '3 * vision_patch_size * vision_patch_size filled up to 32s', y: "
+                            "vision_dim"};
 
 constexpr Part kBlock{
     .slug = "block",
@@ -36,8 +42,15 @@ constexpr Part kImageAttention{
     .slug = "attention",
     .title = "Image attention",
     .sentence = "Every patch attends to every patch, rotated in two dimensions.",
-    .formula = R"(y = W_o\, \mathrm{attention}(W_{qkv}\, x) + b)",
+    .formula = R"(y = W_o\, \mathrm{attention}(W_{qkv}\, x + b_{qkv}) + b_o)",
     .dimensions = "vision_dim, vision_n_heads"};
+
+// Nothing came before the first block.
+constexpr Part kFirstNorm{.slug = "norm",
+                          .title = "Norm",
+                          .sentence = "Norms the stream.",
+                          .formula = R"(x = \mathrm{norm}(h))",
+                          .dimensions = "vision_dim"};
 
 constexpr Part kNorm{.slug = "norm",
                      .title = "Residual and norm",
@@ -48,8 +61,8 @@ constexpr Part kNorm{.slug = "norm",
 constexpr Part kQkv{.slug = "qkv",
                     .title = "Query, key and value",
                     .sentence = "Makes queries, keys and values of all heads in one product.",
-                    .formula = R"([q; k; v] = W_{qkv}\, x + b)",
-                    .dimensions = "3 * vision_dim, vision_dim"};
+                    .formula = R"([q; k; v] = W_{qkv}\, x + b_{qkv})",
+                    .dimensions = "x: vision_dim, y: 3 * vision_dim"};
 
 constexpr Part kAttend{
     .slug = "attend",
@@ -57,14 +70,14 @@ constexpr Part kAttend{
     .sentence = "Rotates queries and keys by row and column and averages the values by softmax.",
     .formula = R"(o = \mathrm{softmax}\big((R q)^\top (R k) / \sqrt d\big)\, v)",
     .dimensions =
-        "frequencies: vision_dim / vision_n_heads / 4, qkv: 3, vision_n_heads, "
-        "vision_dim / vision_n_heads, vision_dim / vision_n_heads / 4, "
-        "vision_rope_theta"};
+        "frequencies: vision_dim / vision_n_heads / 4, qkv: 'q k v' | vision_n_heads | "
+        "vision_dim / vision_n_heads, o: vision_n_heads | vision_dim / vision_n_heads, "
+        "-: vision_rope_theta"};
 
 constexpr Part kAttentionOutput{.slug = "output",
                                 .title = "Output projection",
                                 .sentence = "Mixes the heads.",
-                                .formula = R"(y = W_o\, o + b)",
+                                .formula = R"(y = W_o\, o + b_o)",
                                 .dimensions = "vision_dim"};
 
 constexpr Part kUnit{.slug = "unit",
@@ -77,39 +90,44 @@ constexpr Part kGateUp{.slug = "gate-up",
                        .title = "Gate and up projection",
                        .sentence = "Makes gate and content of the unit in one product.",
                        .formula = R"([g; u] = W_1\, x)",
-                       .dimensions = "2 * vision_inter_dim, vision_dim"};
+                       .dimensions = "x: vision_dim, y: 2 * vision_inter_dim"};
 
 constexpr Part kGated{.slug = "gated",
                       .title = "Gating",
                       .sentence = "Multiplies the content with the gate's activation.",
                       .formula = R"(h = \mathrm{silu}(g) \odot u)",
-                      .dimensions = "vision_inter_dim, 2 * vision_inter_dim"};
+                      .dimensions = "gate_up: 2 * vision_inter_dim, h: vision_inter_dim"};
 
 constexpr Part kDown{.slug = "down",
                      .title = "Down projection",
                      .sentence = "Brings the unit back to the tower's width.",
                      .formula = R"(y = W_2\, h)",
-                     .dimensions = "vision_dim, vision_inter_dim"};
+                     .dimensions = "x: vision_inter_dim, y: vision_dim"};
 
 constexpr Part kAligner{
     .slug = "aligner",
     .title = "Aligner",
     .sentence = "Joins neighbouring patches and projects them to the text model's width.",
     .formula = R"(r = W_2\, \mathrm{gelu}(W_1\, \mathrm{cell} + b_1) + b_2)",
-    .dimensions = "vision_downsample_ratio, vision_dim, dim"};
+    .dimensions = "vision_dim, dim, -: vision_downsample_ratio"};
 
 constexpr Part kCells{
     .slug = "cells",
     .title = "Cells",
-    .sentence = "Lays the patches of each square cell side by side.",
-    .dimensions = "vision_dim * vision_downsample_ratio * vision_downsample_ratio, vision_dim"};
+    .sentence =
+        "Gathers the patches of each square cell of r x r channel by channel: all values of the "
+        "first channel, row by row, then those of the next. Beyond the picture's bottom and right "
+        "are zeros.",
+    .formula = R"(\mathrm{cell}_{ij}[c\, r^2 + y\, r + z] = x_{ri + y,\, rj + z}[c])",
+    .dimensions =
+        "x: vision_dim, cells: vision_dim * vision_downsample_ratio * vision_downsample_ratio"};
 
 constexpr Part kAlignerUp{
     .slug = "up",
     .title = "First projection",
     .sentence = "Projects a cell to the text model's width.",
     .formula = R"(h = W_1\, \mathrm{cell} + b_1)",
-    .dimensions = "vision_dim * vision_downsample_ratio * vision_downsample_ratio, dim"};
+    .dimensions = "x: vision_dim * vision_downsample_ratio * vision_downsample_ratio, y: dim"};
 
 constexpr Part kGelu{.slug = "gelu",
                      .title = "GELU",
@@ -150,7 +168,7 @@ void biased_linear(const Within<Q>& part, View<const bf16> x, const BiasedMatrix
 // Takes in the update of the sublayer before, if there was one.
 template <class Q>
 void add_and_norm(Q& queue, const Sight& sight, bool updated, View<const bf16> norm) {
-  residual_norm(Within(queue, kNorm).queue(),
+  residual_norm(Within(queue, updated ? kNorm : kFirstNorm).queue(),
                 ResidualNormArgs{.update = updated ? sight.update : View<bf16>(),
                                  .norm = norm,
                                  .norm_eps = kNormEps,

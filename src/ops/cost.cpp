@@ -139,8 +139,9 @@ Cost cost_of(const SparseAttentionArgs& args) {
 }
 
 Cost cost_of(const WriteWindowArgs& args) {
-  return {.bytes_read = bytes_of(args.rows) + bytes_of(args.window_rows),
-          .bytes_written = bytes_of(args.window_rows)};
+  const int64_t kept = std::min(args.rows.tokens(), args.ring.extent(0) * args.ring.extent(1));
+  const int64_t moved = kept * args.ring.extent(2);
+  return {.bytes_read = bytes_of(args.rows) + moved, .bytes_written = moved};
 }
 
 Cost cost_of(const CompressKvArgs& args) {
@@ -167,12 +168,16 @@ Cost cost_of(const IndexKeysArgs& args) {
 
 Cost cost_of(const IndexSelectArgs& args) {
   const int64_t tokens = args.rows.tokens(), heads = args.q.extent(1), width = args.q.extent(2);
-  const int64_t keys = most_rows_per_sequence(args.keys);
-  const int64_t sequences = std::min(tokens, args.keys.table.extent(0));
   const bool reads = args.candidate_use == CandidateUse::use;
+  const int64_t mapped = most_rows_per_sequence(args.keys);
+  const int64_t keys =
+      reads ? std::min(mapped, args.candidates.extent(1) * args.candidate_block) : mapped;
+  // Tokens of a sequence have candidates of their own, but share the keys.
+  const int64_t sequences = std::min(tokens, args.keys.table.extent(0));
+  const int64_t keys_read = std::min(sequences * mapped, tokens * keys);
   const int64_t candidate_bytes = bytes_of(args.candidates);
   return {.bytes_read = bytes_of(args.rows) + bytes_of(args.q, args.weights) +
-                        bytes_of(args.frequencies) + sequences * keys * args.keys.rows.extent(2) +
+                        bytes_of(args.frequencies) + keys_read * args.keys.rows.extent(2) +
                         (reads ? candidate_bytes : 0),
           .bytes_written = bytes_of(args.chosen) + (reads ? 0 : candidate_bytes),
           // Per head a product, then ReLU, weight and sum.

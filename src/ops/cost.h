@@ -2,10 +2,10 @@
 // data): bytes of memory traffic if every operand is read and every result written once, and
 // floating-point operations (a multiply-add counts as two).
 //
-// Weights count once per operation, however many tokens share them. Where the traffic depends on
-// data, the cost is the most these shapes allow: moe_experts reads min(tokens * k, experts)
-// experts, sparse_attention a full window and all of its chosen rows per token, index_select every
-// mapped key once per sequence (at most one sequence per token).
+// Weights count once per operation. Where traffic depends on data, the cost is the most that shapes
+// allow: moe_experts reads min(tokens * k, experts) experts, sparse_attention a full window and all
+// of its chosen rows per token, index_select every mapped key once per sequence (where candidates
+// are used at most their entries per token), write_window the last rows its rings have room for.
 #pragma once
 
 #include <cstdint>

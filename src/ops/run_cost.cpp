@@ -50,14 +50,12 @@ Cost run_cost_of(const SparseAttentionArgs& args) {
 }
 
 Cost run_cost_of(const IndexSelectArgs& args) {
-  const Cost most = cost_of(args);
+  IndexSelectArgs unmapped = args;
+  unmapped.keys.table.shape = {args.keys.table.extent(0), 0};
+  Cost cost = cost_of(unmapped);  // everything but the keys
   const int64_t tokens = args.rows.tokens(), heads = args.q.extent(1), width = args.q.extent(2);
-  const int64_t mapped = args.keys.table.extent(1) * args.keys.rows.extent(1);
   const int64_t row_bytes = args.keys.rows.extent(2);
   const int64_t per_score = heads * (2 * width + 3);
-  Cost cost = most;
-  cost.bytes_read -= std::min(tokens, args.keys.table.extent(0)) * mapped * row_bytes;
-  cost.flops -= tokens * mapped * per_score;
   int64_t entries = 0;  // of the sequence at hand
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t scored = scored_entries(args, t);
