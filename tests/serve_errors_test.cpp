@@ -121,6 +121,14 @@ std::vector<BadRequest> fields() {
       {kChat,
        chat_with(R"("response_format": {"type": "json_schema", "json_schema": {"schema": 5}})"),
        400, "response_format.json_schema.schema"},
+      {kChat, chat_with(R"("response_format": {"type": "json_schema",
+                           "json_schema": {"name": 5, "schema": {}}})"),
+       400, "response_format.json_schema.name"},
+      {kChat, chat_with(R"("response_format": {"type": "json_schema",
+                           "json_schema": {"strict": "y", "schema": {}}})"),
+       400, "response_format.json_schema.strict"},
+      {kChat, chat_with("\"metadata\": 5"), 400, "metadata"},
+      {kChat, chat_with("\"user\": 5"), 400, "user"},
       {kChat, chat_with(R"("guided_json": {"type": "nothing"})"), 400, "guided_json"},
       {kChat, chat_with(R"("structured_outputs": {"json": {"not": {}}})"), 400,
        "structured_outputs.json"},
@@ -159,6 +167,7 @@ std::vector<BadRequest> fields() {
       {"/completion", R"({"prompt": "a", "n_probs": 21})", 400, "n_probs"},
       {"/completion", R"({"prompt": "a", "logit_bias": [5]})", 400, "logit_bias[0]"},
       {"/completion", R"({"prompt": "a", "logit_bias": [["a", 1]]})", 400, "logit_bias[0]"},
+      {"/completion", R"({"prompt": "a", "return_tokens": 5})", 400, "return_tokens"},
       {"/infill", R"({"input_suffix": "a"})", 400, "input_prefix"},
       {"/infill", R"({"input_prefix": "a"})", 400, "input_suffix"},
       {"/infill", R"({"input_prefix": "a", "input_suffix": "b", "input_extra": [5]})", 400,
@@ -238,7 +247,13 @@ std::vector<BadRequest> conversations() {
        "messages[0]"},
       {kChat, messages("[" + user + R"(, {"role": "tool", "tool_call_id": "a", "content": "x"}])"),
        400, "messages[1]"},
-      {kChat, messages(calling("") + "]"), 400, "messages[1].tool_calls"},
+      {kChat, messages(calling("") + ", " + user + "]"), 400, "messages[1].content"},
+      {kChat, messages("[" + user + R"(, {"role": "assistant", "content": "a", "tool_calls": 5}])"),
+       400, "messages[1].tool_calls"},
+      {kChat, messages(calling(R"({"id": "a", "type": "custom"})") + "]"), 400,
+       "messages[1].tool_calls[0].type"},
+      {kChat, messages(calling(R"({"id": "a", "function": {"name": "f", "arguments": 5}})") + "]"),
+       400, "messages[1].tool_calls[0].function.arguments"},
       {kChat, messages(calling(call("a")) + "]"), 400, "messages[1].tool_calls"},
       {kChat, messages(calling(call("a")) + ", " + user + "]"), 400, "messages[1].tool_calls"},
       {kChat, messages(calling(call("a") + "," + call("a")) + "]"), 400,
@@ -314,6 +329,45 @@ TEST_F(ServeErrorsTest, ATooLongPromptHasACodeOfItsOwn) {
       kChat, messages(R"([{"role": "user", "content": ")" + repeated("word ", 9000) + "\"}]"));
   EXPECT_EQ(text_at(server_.json(response), "error.code"), "context_length_exceeded")
       << response.body;
+}
+
+// However long the tokens are, they are too many: nothing is encoded to find out.
+TEST_F(ServeErrorsTest, ATextThatCannotFitIsRefusedUnread) {
+  const std::string text = repeated("word ", 1'000'000);
+  for (const BadRequest& bad : std::vector<BadRequest>{
+           {kChat, messages(R"([{"role": "user", "content": ")" + text + "\"}]")},
+           {kText, R"({"prompt": ")" + text + "\"}"},
+           {"/v1/responses", R"({"input": ")" + text + "\"}"}}) {
+    const HttpResponse response = server_.post(bad.path, bad.body);
+    EXPECT_EQ(text_at(server_.json(response), "error.code"), "context_length_exceeded");
+    EXPECT_NE(response.body.find("bytes of text"), std::string::npos) << response.body;
+  }
+}
+
+TEST_F(ServeErrorsTest, TakesHistoriesAsOtherServersWriteThem) {
+  const auto prompt = [&](const std::string& assistant) {
+    const HttpResponse response =
+        server_.post("/v1/apply-template",
+                     messages(R"([{"role": "user", "content": "a"}, {"role": "assistant", )" +
+                              assistant + R"(}, {"role": "user", "content": "b"}])"));
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.body;
+  };
+  const std::string reasoning = R"("reasoning_content": "Hm.")";
+  const std::string empty = prompt(reasoning + R"(, "content": "")");
+  EXPECT_EQ(prompt(reasoning), empty);
+  EXPECT_EQ(prompt(reasoning + R"(, "content": null)"), empty);
+  EXPECT_EQ(prompt(R"("content": "x", "tool_calls": [])"), prompt(R"("content": "x")"));
+}
+
+TEST_F(ServeErrorsTest, ReturnsTheTokensOfACompletion) {
+  const std::string ask = R"({"prompt": "The capital of France is", "temperature": 0, "grammar": "",
+                              "n_predict": 3, "return_tokens": true})";
+  const HttpResponse response = server_.post("/completion", ask);
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json json = server_.json(response);
+  ASSERT_TRUE(json.find("tokens")->array());
+  EXPECT_EQ(json.find("tokens")->array()->size(), 3);
 }
 
 TEST_F(ServeErrorsTest, RefusesPathsAndMethods) {

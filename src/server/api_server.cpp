@@ -96,7 +96,9 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiServerOptions options) {
     return self->common_headers(request);
   };
   http.error_reply = [](const HttpRequest& request, int status, const std::string& message) {
-    return reply_of(request, ApiError(status, message));
+    ApiError error(status, message);
+    if (status == 503) error.retry_after = 1;
+    return reply_of(request, error);
   };
   CACHALOT_TRY(server->http_, HttpServer::start(std::move(http)));
   return server;

@@ -66,6 +66,8 @@ ApiResult<ChatCall> read_chat_call(Json body, const Service& service) {
   request.parallel_tool_calls = parallel.value_or(true);
   for (const char* old : {"functions", "function_call"})
     if (fields.member(old)) return refuse(old, "use tools and tool_choice instead");
+  CACHALOT_TRY([[maybe_unused]] const Json* metadata, fields.object("metadata"));
+  CACHALOT_TRY([[maybe_unused]] const auto user, fields.string("user"));
   ChatOptions& options = request.conversation.options;
   CACHALOT_OK(read_thinking(fields, options));
   CACHALOT_TRY(request.conversation, read_conversation(body, ChatOptions(options)));

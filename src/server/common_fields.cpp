@@ -128,6 +128,8 @@ ApiResult<Constraint> response_format(const RequestFields& fields) {
   CACHALOT_TRY(const Json* holder, inner.object("json_schema"));
   if (!holder) return refuse(inner.path("json_schema"), "expected an object with a schema");
   const RequestFields schema(*holder, inner.path("json_schema"));
+  CACHALOT_TRY([[maybe_unused]] const auto name, schema.string("name"));
+  CACHALOT_TRY([[maybe_unused]] const auto strict, schema.boolean("strict"));
   if (!schema.member("schema")) return refuse(schema.path("schema"), "expected a JSON schema");
   return schema_constraint(schema, "schema");
 }
@@ -211,7 +213,9 @@ ApiStatus read_constraint(const RequestFields& fields, ChatRequest& request) {
   CACHALOT_TRY(const Json* outputs, fields.object("structured_outputs"));
   if (outputs)
     CACHALOT_OK(take_all(RequestFields(*outputs, fields.path("structured_outputs")), ""));
-  if (fields.member("grammar"))
+  // llama-server's clients send an empty one for none.
+  const Json* grammar = fields.member("grammar");
+  if (grammar && !(grammar->string() && grammar->string()->empty()))
     CACHALOT_OK(take(fields, "grammar", text_constraint(fields, "grammar", Constraint::kGrammar)));
   if (fields.member("json_schema"))
     CACHALOT_OK(take(fields, "json_schema", schema_constraint(fields, "json_schema")));

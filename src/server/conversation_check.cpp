@@ -41,6 +41,19 @@ ApiStatus check_blocks(const Json& message, const std::string& where) {
   return {};
 }
 
+ApiStatus check_call(const Json& call, const std::string& where) {
+  const RequestFields fields(call, where);
+  CACHALOT_TRY(const auto type, fields.string("type"));
+  if (type && *type != "function")
+    return refuse(where + ".type", "expected function, found \"{}\"", *type);
+  CACHALOT_TRY(const Json* function, fields.object("function"));
+  const Json* arguments = function ? function->find("arguments") : nullptr;
+  if (arguments && !arguments->is_null() && !arguments->string() && !arguments->object())
+    return refuse(where + ".function.arguments", "expected JSON as a string, found {}",
+                  found(*arguments));
+  return {};
+}
+
 // The calls of message `at` and the tool messages behind it. Returns how many those are.
 ApiResult<size_t> check_calls(const Json::Array& messages, size_t at) {
   const std::string where = fmt::format("messages[{}].tool_calls", at);
@@ -54,6 +67,7 @@ ApiResult<size_t> check_calls(const Json::Array& messages, size_t at) {
     if (!open.insert(*id->string()).second)
       return refuse(fmt::format("{}[{}].id", where, i), "\"{}\" is the id of another call",
                     *id->string());
+    CACHALOT_OK(check_call(calls[i], fmt::format("{}[{}]", where, i)));
   }
   size_t answered = 0;
   for (size_t i = at + 1; i < messages.size() && role_of(messages[i]) == "tool"; ++i) {
@@ -112,11 +126,12 @@ ApiStatus check_messages(const Json& messages) {
       continue;
     }
     const Json* calls = items[i].find("tool_calls");
-    if (calls && calls->array())
-      return refuse(where + ".tool_calls", "expected at least one call; leave it out for none");
+    if (calls && !calls->is_null() && !calls->array())
+      return refuse(where + ".tool_calls", "expected an array, found {}", found(*calls));
     const Json *reasoning = items[i].find("reasoning_content"), *content = items[i].find("content");
     const bool prefix = i + 1 == items.size();
-    if (!content && !(prefix && reasoning))
+    if (reasoning && !reasoning->is_null()) continue;
+    if (!content)
       return refuse(where + ".content", "an assistant message needs content or tool_calls");
     if (content && content->is_null() && !prefix)
       return refuse(where + ".content", "an assistant message needs content or tool_calls");

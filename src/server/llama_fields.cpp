@@ -78,7 +78,11 @@ ApiResult<LlamaCall> read_llama_completion(const Json& body, const Service& serv
   LlamaCall result;
   CACHALOT_TRY(result.call, read_completion_call(translated, service));
   result.several = is_list(fields.member("prompt"));
+  CACHALOT_TRY(const auto tokens, fields.boolean("return_tokens"));
+  result.tokens = tokens.value_or(false);
   for (ChatRequest& request : result.call.requests) {
+    // The ids come with the probabilities.
+    if (result.tokens) request.logprobs = true;
     if (length && *length == 0) request.prompt_only = true;
     // No limit at all, the server's default neither.
     if (length && *length < 0) request.max_tokens = 0;

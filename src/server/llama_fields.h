@@ -8,6 +8,7 @@ namespace cachalot {
 struct LlamaCall {
   CompletionCall call;
   bool several = false;  // a list of prompts: the reply is a list
+  bool tokens = false;   // the ids of the answer are part of the reply
 };
 
 // prompt (or input_prefix, input_suffix, input_extra of /infill), n_predict (-1, -2: until the

@@ -60,14 +60,20 @@ Json LlamaReply::last(const AnswerEvent& event) const {
 
 std::vector<Json> LlamaReply::take(AnswerEvent& event) {
   Choice& choice = choices_[static_cast<size_t>(event.choice)];
+  Json::Array tokens;
+  if (call_.tokens)
+    for (const TokenLogprob& token : event.logprobs)
+      tokens.push_back(Json::integer(int64_t{token.id}));
+  choice.tokens.insert(choice.tokens.end(), tokens.begin(), tokens.end());
   if (event.kind == AnswerEvent::Kind::finished) {
     choice.end = last(event);
+    choice.end.set("tokens", Json(std::move(tokens)));
     return {choice.end};
   }
   choice.text += event.delta.text;
   Json chunk(Json::Object{{"index", Json::integer(event.choice)},
                           {"content", Json(event.delta.text)},
-                          {"tokens", Json(Json::Array{})},
+                          {"tokens", Json(std::move(tokens))},
                           {"stop", Json(false)}});
   if (call_.call.logprobs) {
     Json::Array probabilities = probabilities_json(event.logprobs);
@@ -83,6 +89,7 @@ Json LlamaReply::whole() const {
   for (const Choice& choice : choices_) {
     Json one = choice.end;
     one.set("content", Json(choice.text));
+    one.set("tokens", Json(choice.tokens));
     if (call_.call.logprobs) one.set("completion_probabilities", Json(choice.probabilities));
     all.push_back(std::move(one));
   }

@@ -19,7 +19,7 @@ class LlamaReply final : public AnswerReply {
  private:
   struct Choice {
     std::string text;
-    Json::Array probabilities;
+    Json::Array probabilities, tokens;
     Json end;  // what is said at the end, without the text
   };
 

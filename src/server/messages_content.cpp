@@ -72,6 +72,7 @@ ApiResult<TextBlock> parse_document(const RequestFields& block) {
 ApiResult<ToolResultBlock> parse_tool_result(const RequestFields& block) {
   ToolResultBlock result;
   CACHALOT_TRY(result.tool_call_id, required_string(block, "tool_use_id"));
+  CACHALOT_TRY([[maybe_unused]] const auto is_error, block.boolean("is_error"));
   const Json* content = block.member("content");
   if (!content) return result;
   if (const std::string* text = content->string()) {

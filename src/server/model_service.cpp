@@ -40,6 +40,28 @@ std::vector<Tool> allowed_tools(const Chat& chat, const ToolChoice& choice) {
   return tools;
 }
 
+// Refuses a text that cannot fit the context however its tokens fall, before it is encoded, which
+// takes many times its memory.
+ApiStatus check_size(const Prompt& prompt, const Tokenizer& tokenizer, int64_t context_tokens) {
+  size_t bytes = 0;
+  for (const PromptPiece& piece : prompt.pieces) bytes += piece.text.size();
+  const auto context = static_cast<size_t>(context_tokens);
+  if (context == 0 || bytes <= context) return {};
+  size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const bool added = tokenizer.is_added(id);
+    const std::string_view text = added ? tokenizer.token_name(id) : tokenizer.token_bytes(id);
+    longest = std::max(longest, text.size());
+  }
+  if (bytes / longest <= context) return {};
+  return fail(ApiError(400,
+                       fmt::format("the prompt has {} bytes of text, {} tokens or more; the "
+                                   "context holds {} with the answer: shorten the prompt or raise "
+                                   "the context length",
+                                   bytes, bytes / longest, context),
+                       {}, "context_length_exceeded"));
+}
+
 }  // namespace
 
 ModelService::ModelService(Tokenizer tokenizer, std::unique_ptr<Engine> engine,
@@ -112,6 +134,7 @@ ApiResult<ModelService::Prepared> ModelService::prepare(ChatRequest request) con
     settings.parser.start = AnswerStart::kRaw;
   } else {
     CACHALOT_TRY(const Prompt prompt, prompt_of(request.conversation));
+    CACHALOT_OK(check_size(prompt, tokenizer_, options_.defaults.context));
     whole_prompt.ids = encode_prompt(prompt, tokenizer_);
     if (!prompt.images.empty()) {
       CACHALOT_TRY(whole_prompt,

@@ -115,6 +115,7 @@ ApiStatus parse_repeated(const RequestFields& fields, Json& echo) {
   if (truncation && *truncation != "auto" && *truncation != "disabled")
     return refuse("truncation", "expected auto or disabled, found {}", found(Json(*truncation)));
   echo.set("truncation", Json(truncation.value_or("disabled")));
+  CACHALOT_TRY([[maybe_unused]] const auto store, fields.boolean("store"));
   echo.set("store", Json(false));
   CACHALOT_TRY(const auto user, fields.string("user"));
   echo.set("user", user ? Json(*user) : Json());
