@@ -6,8 +6,8 @@ find_package(Threads REQUIRED)
 
 add_library(cachalot_options INTERFACE)
 # An operand left out of an args struct's designated initialisers is an absent operand (docs/seam.md).
-target_compile_options(cachalot_options INTERFACE
-  -Wall -Wextra -Werror -Wno-missing-field-initializers)
+set(CACHALOT_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
+target_compile_options(cachalot_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${CACHALOT_WARNINGS}>)
 target_include_directories(cachalot_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(cachalot_options INTERFACE Threads::Threads)
 if(CACHALOT_SANITIZE)
@@ -116,4 +116,17 @@ function(cachalot_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
+endfunction()
+
+# cachalot_gpu_test(NAME SOURCES file ... DEPS target ...)
+#
+# Needs a GPU where it runs: labelled gpu, and only there for `ctest -L gpu` on such a machine.
+function(cachalot_gpu_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE CACHALOT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  cachalot_lightly_optimised(${name})
+  cachalot_precompiled(${name} cachalot_test_headers)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS gpu)
 endfunction()

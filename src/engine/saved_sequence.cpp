@@ -1,7 +1,5 @@
 #include "engine/saved_sequence.h"
 
-#include <cstring>
-
 #include "model/cache_parts.h"
 
 namespace cachalot {
@@ -45,7 +43,9 @@ std::vector<std::byte> copy_out(const Caches& caches, const SequenceProgress& pr
   std::vector<std::byte> copied;
   copied.reserve(static_cast<size_t>(copied_bytes(caches, progress)));
   for_each_copied_part(caches, progress, slot, last_page, [&](std::span<std::byte> part) {
-    copied.insert(copied.end(), part.begin(), part.end());
+    const size_t at = copied.size();
+    copied.resize(at + part.size());
+    caches.memory().copy(copied.data() + at, part.data(), part.size());
   });
   return copied;
 }
@@ -54,7 +54,7 @@ void copy_in(const Caches& caches, const SequenceProgress& progress, int64_t slo
              int32_t last_page, std::span<const std::byte> copied) {
   for_each_copied_part(caches, progress, slot, last_page, [&](std::span<std::byte> part) {
     CACHALOT_CHECK(part.size() <= copied.size(), "a state of another engine");
-    if (!part.empty()) std::memcpy(part.data(), copied.data(), part.size());
+    caches.memory().copy(part.data(), copied.data(), part.size());
     copied = copied.subspan(part.size());
   });
   CACHALOT_CHECK(copied.empty(), "a state of another engine");
@@ -69,14 +69,14 @@ int64_t page_bytes(const Caches& caches) {
 
 void copy_page_out(const Caches& caches, int32_t page, std::span<std::byte> to) {
   for_each_page_part(caches, page, caches.page_tokens(), [&](std::span<std::byte> part) {
-    std::memcpy(to.data(), part.data(), part.size());
+    caches.memory().copy(to.data(), part.data(), part.size());
     to = to.subspan(part.size());
   });
 }
 
 void copy_page_in(const Caches& caches, int32_t page, std::span<const std::byte> from) {
   for_each_page_part(caches, page, caches.page_tokens(), [&](std::span<std::byte> part) {
-    std::memcpy(part.data(), from.data(), part.size());
+    caches.memory().copy(part.data(), from.data(), part.size());
     from = from.subspan(part.size());
   });
 }
@@ -87,7 +87,7 @@ void copy_page(const Caches& caches, int32_t from, int32_t to, int64_t tokens) {
                      [&](std::span<std::byte> part) { parts.push_back(part); });
   size_t next = 0;
   for_each_page_part(caches, to, tokens, [&](std::span<std::byte> part) {
-    if (!part.empty()) std::memcpy(part.data(), parts[next].data(), part.size());
+    caches.memory().copy(part.data(), parts[next].data(), part.size());
     ++next;
   });
 }

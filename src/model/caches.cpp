@@ -1,10 +1,8 @@
 #include "model/caches.h"
 
-#include <cstdlib>
 #include <new>
 #include <numeric>
 
-#include "base/memory_placement.h"
 #include "tensor/planned_memory.h"
 
 namespace cachalot {
@@ -23,26 +21,20 @@ int64_t page_tokens_for(const ModelConfig& config) {
 
 }  // namespace
 
-void Caches::Free::operator()(void* memory) const { std::free(memory); }
-
-// calloc takes large blocks straight from the kernel: zero pages that become real when written.
 template <class T>
 View<T> Caches::reserve(Shape shape) {
   const auto at = static_cast<size_t>(bytes_);
-  bytes_ += shape.elements() * static_cast<int64_t>(sizeof(T));
-  if (planned_) return {planned_address<T>(PlannedMemory::caches, at), shape};
-  const auto count = static_cast<size_t>(shape.elements());
-  void* memory = std::calloc(count > 0 ? count : 1, sizeof(T));
-  if (memory == nullptr) throw std::bad_alloc();
-  memory_.emplace_back(memory);
-  // A cache of many pages is filled from its start on; small ones would only grow.
-  constexpr size_t kLarge = size_t{64} << 20;
-  if (count * sizeof(T) >= kLarge) prefer_huge_pages(memory, count * sizeof(T));
-  return {static_cast<T*>(memory), shape};
+  const int64_t bytes = shape.elements() * static_cast<int64_t>(sizeof(T));
+  bytes_ += bytes;
+  if (memory_ == nullptr) return {planned_address<T>(PlannedMemory::caches, at), shape};
+  void* block = memory_->allocate(static_cast<size_t>(bytes));
+  if (block == nullptr) throw std::bad_alloc();
+  blocks_.emplace_back(block, ReleaseTo{memory_});
+  return {static_cast<T*>(block), shape};
 }
 
-Caches::Caches(const ModelConfig& config, const CacheOptions& options, bool planned)
-    : options_(options), planned_(planned), page_tokens_(page_tokens_for(config)) {
+Caches::Caches(const ModelConfig& config, const CacheOptions& options, const MemorySpace* memory)
+    : options_(options), memory_(memory), page_tokens_(page_tokens_for(config)) {
   pages_per_slot_ = (options.max_context + page_tokens_ - 1) / page_tokens_;
   pages_ = options.pages > 0 ? options.pages : pages_per_slot_ * options.slots;
   for (int64_t layer = 0; layer < config.n_layers + config.n_mtp_layers; ++layer) {

@@ -12,6 +12,7 @@
 
 #include "checkpoint/config.h"
 #include "tensor/cache_rows.h"
+#include "tensor/memory.h"
 
 namespace cachalot {
 
@@ -31,12 +32,13 @@ class Caches {
     View<float> open_rows;     // [slots, ratio - 1 + rollback, 2, head_dim]; absent at ratio 1
   };
 
-  // Memory is reserved, not touched: it becomes resident as positions are written.
-  Caches(const ModelConfig& config, const CacheOptions& options)
-      : Caches(config, options, /*planned=*/false) {}
+  // Memory of the host is reserved, not touched: it becomes resident as positions are written.
+  Caches(const ModelConfig& config, const CacheOptions& options,
+         const MemorySpace& memory = host_memory())
+      : Caches(config, options, &memory) {}
   // Nothing reserved: views have planned addresses (tensor/planned_memory.h).
   static Caches planned(const ModelConfig& config, const CacheOptions& options) {
-    return Caches(config, options, /*planned=*/true);
+    return Caches(config, options, nullptr);
   }
   // What they would take.
   static int64_t bytes_of(const ModelConfig& config, const CacheOptions& options) {
@@ -44,6 +46,8 @@ class Caches {
   }
 
   const CacheOptions& options() const { return options_; }
+  // Where they lie. They are not planned.
+  const MemorySpace& memory() const { return *memory_; }
   int64_t page_tokens() const { return page_tokens_; }
   int64_t pages() const { return pages_; }
   int64_t pages_per_slot() const { return pages_per_slot_; }
@@ -62,17 +66,14 @@ class Caches {
   View<float> kept_mixes() const { return kept_mixes_; }
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
-
-  Caches(const ModelConfig& config, const CacheOptions& options, bool planned);
+  // memory: nullptr for planned ones.
+  Caches(const ModelConfig& config, const CacheOptions& options, const MemorySpace* memory);
 
   template <class T>
   View<T> reserve(Shape shape);
 
   CacheOptions options_;
-  bool planned_;
+  const MemorySpace* memory_;
   int64_t page_tokens_ = 0, pages_ = 0, pages_per_slot_ = 0, bytes_ = 0;
   std::vector<View<uint8_t>>
       windows_;  // per layer and draft stage [slots, window + rollback, window_row_bytes]
@@ -80,7 +81,7 @@ class Caches {
   View<int32_t> token_classes_;  // [pages, page_tokens, 1]
   View<bf16> kept_copies_;       // [slots, shortcut_tail + rollback, copies, dim]
   View<float> kept_mixes_;       // [slots, shortcut_tail + rollback, copies]
-  std::vector<std::unique_ptr<void, Free>> memory_;
+  std::vector<std::unique_ptr<void, ReleaseTo>> blocks_;
 };
 
 }  // namespace cachalot

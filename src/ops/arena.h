@@ -5,10 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 
 #include "base/check.h"
-#include "base/memory_placement.h"
+#include "tensor/memory.h"
 #include "tensor/planned_memory.h"
 #include "tensor/view.h"
 
@@ -21,10 +20,11 @@ class Arena {
   // Hands out addresses nobody may touch, those of PlannedMemory::arena, and remembers the peak.
   static Arena planning() { return Arena(); }
 
-  explicit Arena(size_t bytes)
-      : data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}))),
-        capacity_(bytes) {
-    prefer_huge_pages(data_.get(), bytes);
+  explicit Arena(size_t bytes, const MemorySpace& memory = host_memory())
+      : block_(memory.allocate(bytes + kAlignment), {&memory}), capacity_(bytes) {
+    CACHALOT_CHECK(block_ != nullptr, "{} bytes of workspace", bytes);
+    const auto at = reinterpret_cast<uintptr_t>(block_.get());
+    data_ = static_cast<std::byte*>(block_.get()) + (kAlignment - at % kAlignment) % kAlignment;
   }
 
   template <class T>
@@ -35,7 +35,7 @@ class Arena {
     used_ += bytes;
     peak_ = std::max(peak_, used_);
     CACHALOT_CHECK(!data_ || used_ <= capacity_, "arena of {} bytes, {} wanted", capacity_, used_);
-    return {data_ ? reinterpret_cast<T*>(data_.get() + at)
+    return {data_ ? reinterpret_cast<T*>(data_ + at)
                   : planned_address<T>(PlannedMemory::arena, at),
             shape};
   }
@@ -45,15 +45,10 @@ class Arena {
   size_t peak() const { return peak_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const {
-      ::operator delete (data, std::align_val_t{kAlignment});
-    }
-  };
-
   Arena() = default;
 
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<void, ReleaseTo> block_;
+  std::byte* data_ = nullptr;  // into the block
   size_t capacity_ = 0;
   size_t used_ = 0;
   size_t peak_ = 0;

@@ -1,0 +1,26 @@
+// What a program built without CUDA has in place of backend/cuda: there is no device, so nothing
+// else is ever called.
+#include "backend/cuda/queue.h"
+#include "base/check.h"
+
+namespace cachalot::cuda {
+
+Result<DeviceInfo> find_device() {
+  return fail("this program was built without CUDA: build it where nvcc (CUDA 12.8 or later) is");
+}
+
+const MemorySpace& device_memory() { CACHALOT_CHECK(false, "no CUDA"); }
+const MemorySpace& pinned_memory() { CACHALOT_CHECK(false, "no CUDA"); }
+
+Queue::Queue(Arena arena) : arena_(std::move(arena)) { CACHALOT_CHECK(false, "no CUDA"); }
+Queue::~Queue() = default;
+void Queue::wait() {}
+void* Queue::kept(const void*) const { return nullptr; }
+void* Queue::keep(const void*, const void*, size_t) { return nullptr; }
+
+#define CACHALOT_STUB(function, Args) \
+  void function(Queue&, const Args&) { CACHALOT_CHECK(false, "no CUDA"); }
+CACHALOT_FOR_EACH_OPERATION(CACHALOT_STUB)
+#undef CACHALOT_STUB
+
+}  // namespace cachalot::cuda
