@@ -1,0 +1,81 @@
+// moe_experts and route on the GPU at the sizes of the released model.
+#include <algorithm>
+#include <numeric>
+
+#include "on_gpu.h"
+
+namespace cachalot {
+namespace {
+
+constexpr int64_t kDim = 5120, kWidth = 2304;
+
+// A few experts of the released size: the reference is slow.
+MoeExpertsArgs released_experts(RandomTensors& random, int64_t tokens, int64_t experts,
+                                int64_t choices) {
+  const View<ExpertMatrices> list = random.tensor<ExpertMatrices>({experts});
+  for (int64_t e = 0; e < experts; ++e)
+    list.data[e] = {.w1 = random.fp4_matrix(kWidth, kDim),
+                    .w2 = random.fp4_matrix(kDim, kWidth),
+                    .w3 = random.fp4_matrix(kWidth, kDim)};
+  const View<int32_t> ids = random.tensor<int32_t>({tokens, choices});
+  std::vector<int32_t> all(static_cast<size_t>(experts));
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::shuffle(all.begin(), all.end(), random.engine());
+    std::copy_n(all.begin(), choices, ids.row(t));
+  }
+  return {.x = random.bf16s({tokens, kDim}, 0.1f),
+          .ids = ids,
+          .weights = random.floats({tokens, choices}, 0.05f, 0.25f),
+          .experts = {list.data, static_cast<size_t>(experts)},
+          .shared = {.w1 = random.fp8_matrix(kWidth, kDim),
+                     .w2 = random.fp8_matrix(kDim, kWidth),
+                     .w3 = random.fp8_matrix(kWidth, kDim)},
+          .limit = 10,
+          .y = random.tensor<bf16>({tokens, kDim})};
+}
+
+// The rows of `args` from `first` on.
+MoeExpertsArgs rows_of(RandomTensors& random, const MoeExpertsArgs& args, int64_t first,
+                       int64_t count) {
+  MoeExpertsArgs out = args;
+  const int64_t k = args.ids.extent(1);
+  out.x = {args.x.row(first), {count, kDim}};
+  out.ids = {args.ids.row(first), {count, k}};
+  out.weights = {args.weights.row(first), {count, k}};
+  out.y = random.tensor<bf16>({count, kDim});
+  return out;
+}
+
+void run_on_gpu(const MoeExpertsArgs& args) {
+  mirrored::Queue mirror(gpu_queue());
+  moe_experts(mirror, args);
+}
+
+TEST(GpuExperts, AgreeAtTheReleasedSize) {
+  RandomTensors random(1);
+  const MoeExpertsArgs args = released_experts(random, 5, 4, 3);
+  CACHALOT_EXPECT_GPU_AGREES(moe_experts, args);
+}
+
+// Every token alone, among a few and among many: the same bits.
+TEST(GpuExperts, ATokenIsTheSameInEveryBatch) {
+  RandomTensors random(2);
+  constexpr int64_t kTokens = 600;
+  const MoeExpertsArgs all = released_experts(random, kTokens, 3, 2);
+  run_on_gpu(all);
+  int64_t first = 0;
+  for (const int64_t count : {1, 2, 7, 16, 17, 33, 60, 100, 130, 200}) {
+    SCOPED_TRACE(fmt::format("rows {} .. {}", first, first + count));
+    const MoeExpertsArgs part = rows_of(random, all, first, count);
+    run_on_gpu(part);
+    int64_t differing = 0;
+    for (int64_t i = 0; i < count * kDim; ++i)
+      differing += part.y.data[i].bits != all.y.row(first)[i].bits;
+    EXPECT_EQ(differing, 0);
+    first += count;
+  }
+}
+
+}  // namespace
+}  // namespace cachalot
