@@ -1,8 +1,179 @@
+// prepare_query and write_window.
+#include <cuda_fp8.h>
+
 #include "backend/cuda/launch.h"
+#include "backend/cuda/rotary.h"
 
 namespace cachalot::cuda {
+namespace {
 
-void prepare_query(Queue&, const PrepareQueryArgs&) { CACHALOT_CHECK(false, "not written yet"); }
-void write_window(Queue&, const WriteWindowArgs&) { CACHALOT_CHECK(false, "not written yet"); }
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+struct PrepareParameters {
+  const int32_t* positions;
+  const float* frequencies;
+  int pairs;
+  __nv_bfloat16* q;  // may be nullptr
+  int heads, head_dim;
+  const __nv_bfloat16* kv;
+  uint8_t* window_rows;
+  int row_bytes;
+};
+
+__device__ float bf16_rounded(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
+
+// A warp makes 32 channels of the window row, a lane each.
+__device__ void quantize_group(const PrepareParameters& of, int64_t token, int group, float value,
+                               const float2* turns) {
+  const int lane = threadIdx.x % 32, channel = group * 32 + lane;
+  const int rotated = channel - (of.head_dim - 2 * of.pairs);
+  const float other = __shfl_xor_sync(~0u, value, 1);
+  if (rotated >= 0) {
+    const float2 turn = turns[rotated / 2];
+    const bool second = lane % 2 != 0;
+    const float2 pair = second ? rotate_pair(other, value, turn.x, turn.y)
+                               : rotate_pair(value, other, turn.x, turn.y);
+    value = bf16_rounded(second ? pair.y : pair.x);
+  }
+  float largest = fabsf(value);
+  for (int step = 16; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+  }
+  // The smallest power of two >= largest / 448 (number_formats.h): at least 2^-22, so that its
+  // inverse is exact and multiplying by it is the division.
+  const uint32_t bits = __float_as_uint(__fmul_rn(fmaxf(largest, 1e-4f), 0x1.24924ap-9f));
+  const uint32_t code = (bits >> 23) + ((bits & 0x7FFFFFu) != 0);
+  const float inverse = __uint_as_float((254 - code) << 23);
+  uint8_t* row = of.window_rows + token * of.row_bytes;
+  row[channel] = __nv_cvt_float_to_fp8(value * inverse, __NV_SATFINITE, __NV_E4M3);
+  if (lane == 0) row[of.head_dim + group] = static_cast<uint8_t>(code);
+}
+
+// A block per token. Of q only the rotated channels are touched.
+__global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParameters of) {
+  extern __shared__ float2 turns[];  // [pairs]
+  wait_for_inputs();
+  const int64_t token = blockIdx.x;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const __nv_bfloat16* kv = of.kv + token * of.head_dim;
+  // Everything a thread loads is on its way before the cosines are computed.
+  constexpr int kGroups = 2, kHeads = 8;
+  const int groups = of.head_dim / 32;
+  float values[kGroups];
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
+    const int group = warp + i * kWarps;
+    values[i] = group < groups ? __bfloat162float(kv[group * 32 + lane]) : 0.0f;
+  }
+  auto* heads =
+      of.q == nullptr
+          ? nullptr
+          : reinterpret_cast<__nv_bfloat162*>(of.q + token * of.heads * of.head_dim + of.head_dim) -
+                of.pairs;
+  const int stride = of.head_dim / 2;
+  const int head_count = of.q == nullptr ? 0 : of.heads;
+  __nv_bfloat162 first[kHeads];
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int head = warp + i * kWarps;
+    if (head < head_count && lane < of.pairs) first[i] = heads[head * stride + lane];
+  }
+  const int32_t position = of.positions[token];
+  for (int i = threadIdx.x; i < of.pairs; i += kThreads) {
+    turns[i] = turn_at(position, of.frequencies[i]);
+  }
+  __syncthreads();
+  let_next_start();
+  const auto rotate_at = [&](int head, int pair, __nv_bfloat162 value) {
+    const float2 turn = turns[pair];
+    const float2 out = rotate_pair(__low2float(value), __high2float(value), turn.x, turn.y);
+    heads[head * stride + pair] = __floats2bfloat162_rn(out.x, out.y);
+  };
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int head = warp + i * kWarps;
+    if (head < head_count && lane < of.pairs) rotate_at(head, lane, first[i]);
+  }
+  // What more than 64 heads or 32 pairs leave.
+  for (int head = warp; head < head_count; head += kWarps) {
+    for (int pair = lane + (head < kHeads * kWarps ? 32 : 0); pair < of.pairs; pair += 32) {
+      rotate_at(head, pair, heads[head * stride + pair]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
+    const int group = warp + i * kWarps;
+    if (group < groups) quantize_group(of, token, group, values[i], turns);
+  }
+  for (int group = warp + kGroups * kWarps; group < groups; group += kWarps) {
+    quantize_group(of, token, group, __bfloat162float(kv[group * 32 + lane]), turns);
+  }
+}
+
+struct WriteParameters {
+  const int32_t *positions, *slots, *first_rows;
+  int64_t tokens;
+  const uint8_t* window_rows;
+  uint8_t* ring;
+  int ring_rows, units;
+};
+
+// A block per token; rows in units of the widest type that divides them.
+template <class Unit>
+__global__ void write_window_kernel(WriteParameters of) {
+  wait_for_inputs();
+  let_next_start();
+  const int64_t token = blockIdx.x;
+  // Of the rows of a sequence that share a ring row the last one stays.
+  const int64_t later = token + of.ring_rows;
+  if (later < of.tokens && of.first_rows[later] == of.first_rows[token]) return;
+  const int64_t to =
+      static_cast<int64_t>(of.slots[token]) * of.ring_rows + of.positions[token] % of.ring_rows;
+  const auto* from = reinterpret_cast<const Unit*>(of.window_rows) + token * of.units;
+  auto* row = reinterpret_cast<Unit*>(of.ring) + to * of.units;
+  for (int i = threadIdx.x; i < of.units; i += blockDim.x) row[i] = from[i];
+}
+
+}  // namespace
+
+void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
+  check_shapes(args);
+  const int64_t head_dim = args.kv.extent(1), pairs = args.frequencies.extent(0);
+  const PrepareParameters of{
+      .positions = args.rows.positions.data,
+      .frequencies = args.frequencies.data,
+      .pairs = static_cast<int>(pairs),
+      .q = args.q.present() ? reinterpret_cast<__nv_bfloat16*>(args.q.data) : nullptr,
+      .heads = args.q.present() ? static_cast<int>(args.q.extent(1)) : 0,
+      .head_dim = static_cast<int>(head_dim),
+      .kv = reinterpret_cast<const __nv_bfloat16*>(args.kv.data),
+      .window_rows = args.window_rows.data,
+      .row_bytes = static_cast<int>(args.window_rows.extent(1))};
+  launch(queue, "prepare_query", prepare_query_kernel,
+         {.blocks = static_cast<unsigned>(args.rows.tokens()),
+          .threads = kThreads,
+          .shared_bytes = static_cast<size_t>(pairs) * sizeof(float2)},
+         of);
+}
+
+void write_window(Queue& queue, const WriteWindowArgs& args) {
+  check_shapes(args);
+  const int64_t row_bytes = args.ring.extent(2);
+  const bool wide = row_bytes % sizeof(uint4) == 0;
+  const WriteParameters of{.positions = args.rows.positions.data,
+                           .slots = args.rows.slots.data,
+                           .first_rows = args.rows.first_rows.data,
+                           .tokens = args.rows.tokens(),
+                           .window_rows = args.window_rows.data,
+                           .ring = args.ring.data,
+                           .ring_rows = static_cast<int>(args.ring.extent(1)),
+                           .units = static_cast<int>(wide ? row_bytes / sizeof(uint4) : row_bytes)};
+  const LaunchShape shape{.blocks = static_cast<unsigned>(args.rows.tokens()), .threads = 64};
+  if (wide) {
+    launch(queue, "write_window", write_window_kernel<uint4>, shape, of);
+  } else {
+    launch(queue, "write_window", write_window_kernel<uint8_t>, shape, of);
+  }
+}
 
 }  // namespace cachalot::cuda
