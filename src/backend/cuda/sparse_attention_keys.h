@@ -1,0 +1,67 @@
+// What sparse_attention's kernels are told, and where the keys of a token lie. For .cu files.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "backend/cuda/queue.h"
+
+namespace cachalot::cuda {
+
+// SparseAttentionArgs as a kernel reads them.
+struct AttentionParameters {
+  const int32_t *positions, *slots, *first_rows, *window_starts, *chosen, *table;
+  const uint8_t *window_rows, *ring, *latents;
+  const __nv_bfloat16* q;
+  __nv_bfloat16* o;
+  const float *sink, *frequencies;
+  float scale;
+  int heads, head_dim, pairs;
+  int window, block, ring_rows, window_row_bytes;
+  int chosen_count;  // entries per token, 0 without latents
+  int latent_row_bytes, pages_per_slot, rows_per_page;
+};
+
+AttentionParameters attention_parameters(const SparseAttentionArgs& args);
+
+// The window of one token: rows of consecutive positions.
+struct WindowOfToken {
+  int64_t first_row;  // the row at which its sequence starts in this step
+  int64_t slot;
+  int32_t start;  // the position of that row
+  int32_t first, count;
+};
+
+__device__ inline WindowOfToken window_of(const AttentionParameters& of, int64_t token) {
+  WindowOfToken out;
+  const int32_t position = of.positions[token];
+  out.slot = of.slots[token];
+  out.first_row = of.first_rows[token];
+  out.start = of.positions[out.first_row];
+  const int32_t held = of.window_starts == nullptr ? 0 : of.window_starts[token];
+  const int32_t reach = of.block > 0 ? out.start - of.window : position - of.window + 1;
+  const int32_t last = of.block > 0 ? out.start + of.block - 1 : position;
+  out.first = max(max(0, reach), held);
+  out.count = max(0, last - out.first + 1);
+  return out;
+}
+
+// The index-th key of the window, 0 .. count - 1.
+__device__ inline const uint8_t* window_key(const AttentionParameters& of,
+                                            const WindowOfToken& window, int index) {
+  const int32_t position = window.first + index;
+  if (position >= window.start) {
+    return of.window_rows + (window.first_row + position - window.start) * of.window_row_bytes;
+  }
+  return of.ring + (window.slot * of.ring_rows + position % of.ring_rows) * of.window_row_bytes;
+}
+
+__device__ inline const uint8_t* latent_key(const AttentionParameters& of, int64_t slot,
+                                            int32_t entry) {
+  const int64_t page = of.table[slot * of.pages_per_slot + entry / of.rows_per_page];
+  return of.latents + (page * of.rows_per_page + entry % of.rows_per_page) * of.latent_row_bytes;
+}
+
+}  // namespace cachalot::cuda
