@@ -1,8 +1,268 @@
+#include "backend/cuda/block_formats.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/paged_address.h"
+#include "tensor/block_quantizers.h"
 
 namespace cachalot::cuda {
+namespace {
 
-void compress_kv(Queue&, const CompressKvArgs&) { CACHALOT_CHECK(false, "not written yet"); }
-void index_keys(Queue&, const IndexKeysArgs&) { CACHALOT_CHECK(false, "not written yet"); }
+constexpr int kThreads = 256;
+
+struct Compression {
+  DeviceRows rows;
+  DevicePages<uint8_t> latents;
+  int32_t ratio, head_dim, pairs, open_rows;
+  const float *kv, *gate, *frequencies;
+  float* open;
+  const bf16* norm;
+  float norm_eps;
+  bf16* latent;
+};
+
+// Where the row of `position`, of the sequence that row t belongs to, has its kv; its gate follows
+// `gate_at` floats later.
+struct GroupRow {
+  const float* kv;
+  const float* gate;
+};
+__device__ GroupRow row_at(const Compression& of, int32_t t, int32_t position) {
+  const int32_t first = of.rows.first_rows[t], start = of.rows.positions[first];
+  if (position >= start) {
+    const int64_t at = static_cast<int64_t>(first + position - start) * of.head_dim;
+    return {of.kv + at, of.gate + at};
+  }
+  const int64_t kept =
+      static_cast<int64_t>(of.rows.slots[t]) * of.open_rows + position % of.open_rows;
+  const float* row = of.open + kept * 2 * of.head_dim;
+  return {row, row + of.head_dim};
+}
+
+// One channel of the group that row t ends: softmax over its gates, in position order.
+__device__ float pooled(const Compression& of, int32_t t, int32_t position, int32_t channel) {
+  const int32_t first = position - of.ratio + 1;
+  float largest = row_at(of, t, first).gate[channel];
+  for (int32_t p = first + 1; p <= position; ++p) {
+    largest = fmaxf(largest, row_at(of, t, p).gate[channel]);
+  }
+  float sum = 0;
+  for (int32_t p = first; p <= position; ++p) {
+    sum += expf(row_at(of, t, p).gate[channel] - largest);
+  }
+  float out = 0;
+  for (int32_t p = first; p <= position; ++p) {
+    const GroupRow row = row_at(of, t, p);
+    out += __fdiv_rn(expf(row.gate[channel] - largest), sum) * row.kv[channel];
+  }
+  return out;
+}
+
+// A block per row of the step; each thread has pairs of channels from pooling to packing.
+__global__ void __launch_bounds__(kThreads) compress_kernel(Compression of) {
+  extern __shared__ float values[];  // [head_dim]
+  __shared__ float partials[32];
+  wait_for_inputs();
+  let_next_start();
+  const int32_t t = static_cast<int32_t>(blockIdx.x), position = of.rows.positions[t];
+  if ((position + 1) % of.ratio != 0) return;
+  float squares = 0;
+  for (int32_t pair = threadIdx.x; pair < of.head_dim / 2; pair += kThreads) {
+    for (int32_t i = 2 * pair; i < 2 * pair + 2; ++i) {
+      const float value =
+          rounded_to_bf16(of.ratio == 1 ? of.kv[static_cast<int64_t>(t) * of.head_dim + i]
+                                        : pooled(of, t, position, i));
+      values[i] = value;
+      squares += value * value;
+    }
+  }
+  const float mean = sum_of_block(squares, partials) / static_cast<float>(of.head_dim);
+  const float root = sqrtf(mean + of.norm_eps);
+
+  const int32_t entry = position / of.ratio;
+  const int32_t plain_pairs = of.head_dim / 2 - of.pairs;
+  uint8_t* packed = of.latents.row(of.rows.slots[t], entry);
+  bf16* latent = of.latent + static_cast<int64_t>(t) * of.head_dim;
+  // Eight lanes hold one group of 16; whole warps take every turn, for the shuffles.
+  for (int32_t pair = threadIdx.x; pair - static_cast<int32_t>(threadIdx.x) % 32 < of.head_dim / 2;
+       pair += kThreads) {
+    const bool inside = pair < of.head_dim / 2;
+    float2 value{0, 0};
+    if (inside) {
+      const bf16 even = narrowed(widened(of.norm[2 * pair]) * __fdiv_rn(values[2 * pair], root));
+      const bf16 odd =
+          narrowed(widened(of.norm[2 * pair + 1]) * __fdiv_rn(values[2 * pair + 1], root));
+      latent[2 * pair] = even;
+      latent[2 * pair + 1] = odd;
+      value = {widened(even), widened(odd)};
+      if (pair >= plain_pairs) {
+        value = rotated(value, rotation_at(static_cast<int64_t>(entry) * of.ratio,
+                                           of.frequencies[pair - plain_pairs]));
+      }
+    }
+    const uint32_t scale =
+        latent_scale_code(largest_of_lanes<8>(fmaxf(fabsf(value.x), fabsf(value.y))));
+    if (inside) {
+      packed[pair] = e2m1_pair(value.x, value.y, e4m3_scale_value(scale));
+      if (pair % 8 == 0) packed[of.head_dim / 2 + pair / 8] = static_cast<uint8_t>(scale);
+    }
+  }
+}
+
+// The last rows of every sequence, once the groups that earlier ones end are made. Earlier rows of
+// the step would share their places.
+__global__ void __launch_bounds__(kThreads) keep_open_kernel(Compression of) {
+  wait_for_inputs();
+  let_next_start();
+  const int32_t t = static_cast<int32_t>(blockIdx.x), later = t + of.open_rows;
+  if (later < of.rows.tokens && of.rows.first_rows[later] == of.rows.first_rows[t]) return;
+  const int64_t kept =
+      static_cast<int64_t>(of.rows.slots[t]) * of.open_rows + of.rows.positions[t] % of.open_rows;
+  float* to = of.open + kept * 2 * of.head_dim;
+  for (int32_t i = threadIdx.x; i < of.head_dim; i += kThreads) {
+    to[i] = of.kv[static_cast<int64_t>(t) * of.head_dim + i];
+    to[of.head_dim + i] = of.gate[static_cast<int64_t>(t) * of.head_dim + i];
+  }
+}
+
+struct KeyMaking {
+  DeviceRows rows;
+  DevicePages<uint8_t> keys;
+  int32_t ratio, head_dim, width, pairs;
+  const bf16 *latent, *weight, *norm;
+  const float* frequencies;
+  float norm_eps;
+};
+
+// Rows of latents a block multiplies with each weight it reads; every row's sums are the same for
+// any number of them.
+template <int kRows>
+__global__ void __launch_bounds__(kThreads) index_keys_kernel(KeyMaking of) {
+  extern __shared__ float shared[];
+  float* latents = shared;                     // [kRows, head_dim]
+  float* keys = shared + kRows * of.head_dim;  // [kRows, width]
+  wait_for_inputs();
+  let_next_start();
+  const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * kRows;
+  const auto makes_entry = [&](int32_t t) {
+    return t < of.rows.tokens && (of.rows.positions[t] + 1) % of.ratio == 0;
+  };
+  bool any = false;
+  for (int32_t r = 0; r < kRows; ++r) any |= makes_entry(first + r);
+  if (!any) return;
+  for (int32_t i = threadIdx.x; i < kRows * of.head_dim; i += kThreads) {
+    const int64_t t = first + i / of.head_dim;
+    latents[i] = t < of.rows.tokens ? widened(of.latent[t * of.head_dim + i % of.head_dim]) : 0.0f;
+  }
+  __syncthreads();
+  for (int32_t out = warp; out < of.width; out += kThreads / 32) {
+    float sums[kRows] = {};
+    const bf16* weight = of.weight + static_cast<int64_t>(out) * of.head_dim;
+    for (int32_t i = 2 * lane; i < of.head_dim; i += 64) {
+      const uint32_t two = *reinterpret_cast<const uint32_t*>(weight + i);
+      const float even = __uint_as_float(two << 16), odd = __uint_as_float(two & 0xFFFF0000u);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const float2 x = *reinterpret_cast<const float2*>(latents + r * of.head_dim + i);
+        sums[r] = fmaf(odd, x.y, fmaf(even, x.x, sums[r]));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      for (int distance = 16; distance > 0; distance /= 2) {
+        sums[r] += __shfl_xor_sync(~0u, sums[r], distance);
+      }
+      if (lane == 0) keys[r * of.width + out] = rounded_to_bf16(sums[r]);
+    }
+  }
+  __syncthreads();
+  // A warp per row from here.
+  for (int32_t r = warp; r < kRows; r += kThreads / 32) {
+    const int32_t t = first + r;
+    if (!makes_entry(t)) continue;
+    const float* key = keys + r * of.width;
+    float squares = 0;
+    for (int32_t i = lane; i < of.width; i += 32) squares += key[i] * key[i];
+    for (int distance = 16; distance > 0; distance /= 2) {
+      squares += __shfl_xor_sync(~0u, squares, distance);
+    }
+    const float root = sqrtf(squares / static_cast<float>(of.width) + of.norm_eps);
+    const int32_t entry = of.rows.positions[t] / of.ratio;
+    const int32_t plain_pairs = of.width / 2 - of.pairs;
+    uint8_t* packed = of.keys.row(of.rows.slots[t], entry);
+    // Sixteen lanes hold one group of 32.
+    for (int32_t pair = lane; pair - lane < of.width / 2; pair += 32) {
+      const bool inside = pair < of.width / 2;
+      float2 value{0, 0};
+      if (inside) {
+        value = {
+            rounded_to_bf16(widened(of.norm[2 * pair]) * __fdiv_rn(key[2 * pair], root)),
+            rounded_to_bf16(widened(of.norm[2 * pair + 1]) * __fdiv_rn(key[2 * pair + 1], root))};
+        if (pair >= plain_pairs) {
+          value = rotated(value, rotation_at(static_cast<int64_t>(entry) * of.ratio,
+                                             of.frequencies[pair - plain_pairs]));
+        }
+      }
+      const uint32_t scale =
+          index_scale_code(largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y))));
+      if (inside) {
+        packed[pair] = e2m1_pair(value.x, value.y, e8m0_value(scale));
+        if (pair % 16 == 0) packed[of.width / 2 + pair / 16] = static_cast<uint8_t>(scale);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void compress_kv(Queue& queue, const CompressKvArgs& args) {
+  const Compression of{
+      .rows = DeviceRows(args.rows),
+      .latents = DevicePages<uint8_t>(args.latents),
+      .ratio = static_cast<int32_t>(args.ratio),
+      .head_dim = static_cast<int32_t>(args.kv.extent(1)),
+      .pairs = static_cast<int32_t>(args.frequencies.extent(0)),
+      .open_rows = args.ratio == 1 ? 0 : static_cast<int32_t>(args.open_rows.extent(1)),
+      .kv = args.kv.data,
+      .gate = args.gate.data,
+      .frequencies = args.frequencies.data,
+      .open = args.open_rows.data,
+      .norm = args.norm.data,
+      .norm_eps = args.norm_eps,
+      .latent = args.latent.data};
+  const LaunchShape shape{.blocks = static_cast<unsigned>(args.rows.tokens()),
+                          .threads = kThreads,
+                          .shared_bytes = static_cast<size_t>(of.head_dim) * sizeof(float)};
+  launch(queue, "compress_kv", compress_kernel, shape, of);
+  if (args.ratio == 1) return;
+  launch(queue, "compress_kv", keep_open_kernel, {.blocks = shape.blocks, .threads = kThreads}, of);
+}
+
+void index_keys(Queue& queue, const IndexKeysArgs& args) {
+  const KeyMaking of{.rows = DeviceRows(args.rows),
+                     .keys = DevicePages<uint8_t>(args.keys),
+                     .ratio = static_cast<int32_t>(args.ratio),
+                     .head_dim = static_cast<int32_t>(args.weight.extent(1)),
+                     .width = static_cast<int32_t>(args.weight.extent(0)),
+                     .pairs = static_cast<int32_t>(args.frequencies.extent(0)),
+                     .latent = args.latent.data,
+                     .weight = args.weight.data,
+                     .norm = args.norm.data,
+                     .frequencies = args.frequencies.data,
+                     .norm_eps = args.norm_eps};
+  CACHALOT_CHECK(of.head_dim % 2 == 0, "head_dim {}", of.head_dim);
+  const auto run = [&](auto kernel, int64_t rows) {
+    launch(queue, "index_keys", kernel,
+           {.blocks = static_cast<unsigned>((args.rows.tokens() + rows - 1) / rows),
+            .threads = kThreads,
+            .shared_bytes = static_cast<size_t>(rows * (of.head_dim + of.width)) * sizeof(float)},
+           of);
+  };
+  // Few rows: as many blocks as there are.
+  if (args.rows.tokens() <= 2 * queue.multiprocessors()) {
+    run(index_keys_kernel<1>, 1);
+  } else {
+    run(index_keys_kernel<8>, 8);
+  }
+}
 
 }  // namespace cachalot::cuda

@@ -1,0 +1,150 @@
+#include "backend/cuda/block_formats.h"
+#include "backend/cuda/indexer_queries.h"
+#include "backend/cuda/launch.h"
+
+namespace cachalot::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+__device__ void clear_counts(int32_t* counts, int64_t zeros) {
+  int32_t* mine = counts + blockIdx.x * zeros;
+  for (int64_t i = threadIdx.x; i < zeros; i += kThreads) mine[i] = 0;
+}
+
+__device__ float weight_of(const QueryMaking& of, int64_t t, int32_t head) {
+  return rounded_to_bf16(widened(of.weights[t * of.heads + head]) * of.weight_scale);
+}
+
+// The E4M3 code of an E2M1 code's magnitude times 2^exponent, -8 <= exponent <= 6: exact.
+__device__ uint32_t e4m3_of(uint32_t code, int exponent) {
+  const float magnitude = e2m1_value(code & 7) * __uint_as_float((127 + exponent) << 23);
+  const uint32_t sign = (code & 8) << 4;
+  if (magnitude < 0x1p-6f) return sign | static_cast<uint32_t>(magnitude * 0x1p9f);
+  return sign | ((__float_as_uint(magnitude) >> 20) - ((127 - 7) << 3));
+}
+
+// A block per row, a warp per head: a lane has pairs `lane` and `lane` + 32 of its channels, in
+// groups lane / 16 and 2 + lane / 16.
+__global__ void __launch_bounds__(kThreads)
+    tensor_queries_kernel(QueryMaking of, TensorQueries to, int32_t* counts, int64_t zeros) {
+  __shared__ __align__(16) uint8_t codes[kTensorQueryBytes];
+  __shared__ TensorQueryScales scales;
+  const int32_t lane = threadIdx.x % 32;
+  const int64_t t = blockIdx.x;
+  if (threadIdx.x == 0) scales.wide = 0;
+  wait_for_inputs();
+  let_next_start();
+  clear_counts(counts, zeros);
+  const int32_t plain_pairs = kTensorWidth / 2 - of.pairs;
+  float2 rotations[2];
+  for (int i = 0; i < 2; ++i) {
+    const int32_t pair = lane + 32 * i;
+    if (pair >= plain_pairs) {
+      rotations[i] = rotation_at(of.rows.positions[t], of.frequencies[pair - plain_pairs]);
+    }
+  }
+  __syncthreads();
+  uint32_t own[2 * kTensorHeads / kWarps];  // a byte of two codes
+  int32_t rest[2 * kTensorHeads / kWarps];  // its group's scale over the head's largest, log2
+  bool wide = false;
+#pragma unroll
+  for (int turn = 0; turn < kTensorHeads / kWarps; ++turn) {
+    const int head = static_cast<int>(threadIdx.x) / 32 + turn * kWarps;
+    const bf16* q = of.q + (t * kTensorHeads + head) * kTensorWidth;
+    int32_t exponents[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t pair = lane + 32 * i;
+      float2 value{widened(q[2 * pair]), widened(q[2 * pair + 1])};
+      if (pair >= plain_pairs) value = rotated(value, rotations[i]);
+      const float largest = largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y)));
+      const uint32_t scale = index_scale_code(largest);
+      own[2 * turn + i] = e2m1_pair(value.x, value.y, e8m0_value(scale));
+      // A group of zeros needs no room beside the others.
+      exponents[i] = largest > 0 ? static_cast<int32_t>(scale) : 0;
+    }
+    int32_t most = max(exponents[0], exponents[1]);
+    most = max(most, __shfl_xor_sync(~0u, most, 16));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      rest[2 * turn + i] = exponents[i] == 0 ? 0 : exponents[i] - most;
+      wide |= rest[2 * turn + i] < -14;
+      if (lane % 16 == 0) {
+        scales.scale[lane / 16 + 2 * i][head] = ldexpf(1, rest[2 * turn + i]);
+      }
+    }
+    if (lane == 0) scales.weight[head] = weight_of(of, t, head) * e8m0_value(most);
+  }
+  wide = __syncthreads_or(wide);
+#pragma unroll
+  for (int turn = 0; turn < kTensorHeads / kWarps; ++turn) {
+    const int column = tensor_column(static_cast<int>(threadIdx.x) / 32 + turn * kWarps);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t pair = lane + 32 * i, group = pair / 16;
+      const int exponent = 6 + (wide ? 0 : rest[2 * turn + i]);
+      for (int odd = 0; odd < 2; ++odd) {
+        const int piece = (2 * group + odd) ^ (column % 8);
+        codes[column * kTensorWidth + piece * 16 + pair % 16] =
+            static_cast<uint8_t>(e4m3_of(own[2 * turn + i] >> (4 * odd) & 15, exponent));
+      }
+    }
+  }
+  if (threadIdx.x == 0) scales.wide = wide;
+  __syncthreads();
+  reinterpret_cast<uint4*>(to.codes + t * kTensorQueryBytes)[threadIdx.x] =
+      reinterpret_cast<const uint4*>(codes)[threadIdx.x];
+  static_assert(kTensorQueryBytes == 16 * kThreads);
+  for (int i = threadIdx.x; i < static_cast<int>(sizeof(TensorQueryScales) / 4); i += kThreads) {
+    reinterpret_cast<uint32_t*>(to.scales + t)[i] = reinterpret_cast<const uint32_t*>(&scales)[i];
+  }
+}
+
+// A block per row, a warp per head.
+__global__ void __launch_bounds__(kThreads)
+    plain_queries_kernel(QueryMaking of, PlainQueries to, int32_t* counts, int64_t zeros) {
+  wait_for_inputs();
+  let_next_start();
+  clear_counts(counts, zeros);
+  const int32_t lane = threadIdx.x % 32, pairs = of.width / 2, plain_pairs = pairs - of.pairs;
+  const int64_t t = blockIdx.x;
+  for (int32_t head = threadIdx.x / 32; head < of.heads; head += kWarps) {
+    const bf16* q = of.q + (t * of.heads + head) * of.width;
+    uint8_t* packed = to.packed + (t * of.heads + head) * index_key_row_bytes(of.width);
+    for (int32_t pair = lane; pair - lane < pairs; pair += 32) {
+      const bool inside = pair < pairs;
+      float2 value{0, 0};
+      if (inside) value = {widened(q[2 * pair]), widened(q[2 * pair + 1])};
+      if (inside && pair >= plain_pairs) {
+        value =
+            rotated(value, rotation_at(of.rows.positions[t], of.frequencies[pair - plain_pairs]));
+      }
+      const uint32_t scale =
+          index_scale_code(largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y))));
+      if (inside) {
+        packed[pair] = e2m1_pair(value.x, value.y, e8m0_value(scale));
+        if (pair % 16 == 0) packed[pairs + pair / 16] = static_cast<uint8_t>(scale);
+      }
+    }
+    if (lane == 0) to.weights[t * of.heads + head] = weight_of(of, t, head);
+  }
+}
+
+}  // namespace
+
+void make_tensor_queries(Queue& queue, const QueryMaking& of, const TensorQueries& to,
+                         int32_t* counts, int64_t zeros) {
+  launch(queue, "index_select", tensor_queries_kernel,
+         {.blocks = static_cast<unsigned>(of.rows.tokens), .threads = kThreads}, of, to, counts,
+         zeros);
+}
+
+void make_plain_queries(Queue& queue, const QueryMaking& of, const PlainQueries& to,
+                        int32_t* counts, int64_t zeros) {
+  launch(queue, "index_select", plain_queries_kernel,
+         {.blocks = static_cast<unsigned>(of.rows.tokens), .threads = kThreads}, of, to, counts,
+         zeros);
+}
+
+}  // namespace cachalot::cuda

@@ -1,0 +1,71 @@
+// How index_select divides its work: a function of shapes alone, so that a captured graph serves
+// any contents. docs/kernels/index_select.md
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace cachalot::cuda {
+
+// Entries the tensor cores score together: M of one product.
+inline constexpr int64_t kScoreTile = 64;
+// Consecutive rows of a step whose queries a block holds; those of one sequence share its keys.
+inline constexpr int64_t kScoreRows = 8;
+
+struct IndexerShape {
+  int64_t tokens = 0;
+  int64_t heads = 0, width = 0;
+  int64_t rows_per_page = 0, pages_per_slot = 0;
+  int64_t candidate_block = 0, candidate_blocks = 0;  // 0: no second level
+  bool uses_candidates = false;
+  int64_t chosen = 0;
+  int64_t multiprocessors = 0;
+};
+
+struct IndexerPlan {
+  bool tensor_cores = false;
+  int64_t entries = 0;        // that a row may have to choose from
+  int64_t score_stride = 0;   // floats from one row's scores to the next
+  int64_t chunk = 0;          // rows of the step scored before they choose
+  int64_t score_splits = 0;   // blocks that share the entries of kScoreRows rows
+  int64_t select_splits = 0;  // blocks that share the scores of one row
+  int64_t list_capacity = 0;  // entries that may be left after the scores' leading bits
+
+  // Scores of a chunk at a time: far below what a cache of a million positions leaves free, and
+  // enough for every launch to fill the GPU.
+  static constexpr int64_t kMostScoreBytes = int64_t{512} << 20;
+  // Blocks of the scoring kernel that a multiprocessor holds.
+  static constexpr int64_t kScoreBlocks = 2;
+  // What a block that chooses reads at least.
+  static constexpr int64_t kLeastScores = 2048;
+
+  static IndexerPlan of(const IndexerShape& shape) {
+    const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+    IndexerPlan plan;
+    plan.tensor_cores =
+        shape.heads == 32 && shape.width == 128 &&
+        (shape.uses_candidates ? shape.candidate_block == 8 && shape.rows_per_page % 8 == 0
+                               : shape.rows_per_page % kScoreTile == 0);
+    plan.entries = shape.pages_per_slot * shape.rows_per_page;
+    if (shape.uses_candidates) {
+      plan.entries =
+          std::min(divide_up(plan.entries, shape.candidate_block), shape.candidate_blocks) *
+          shape.candidate_block;
+    }
+    plan.score_stride = std::max<int64_t>(divide_up(plan.entries, kScoreTile), 1) * kScoreTile;
+    const int64_t fitting = kMostScoreBytes / (plan.score_stride * 4) / kScoreRows * kScoreRows;
+    plan.chunk = std::clamp<int64_t>(shape.tokens, 1, std::max(fitting, kScoreRows));
+    const int64_t groups = divide_up(plan.chunk, kScoreRows);
+    plan.score_splits = std::clamp<int64_t>(kScoreBlocks * shape.multiprocessors / groups, 1,
+                                            divide_up(plan.score_stride, 2 * kScoreTile));
+    plan.select_splits = std::clamp<int64_t>(shape.multiprocessors / plan.chunk, 1,
+                                             divide_up(plan.score_stride, kLeastScores));
+    // The leading bits leave the best and those that share the last one's; measured on normally
+    // distributed scores, a few hundred.
+    const int64_t most = std::max(shape.chosen, shape.uses_candidates ? 0 : shape.candidate_blocks);
+    plan.list_capacity = divide_up(most, 1024) * 1024 + 3072;
+    return plan;
+  }
+};
+
+}  // namespace cachalot::cuda

@@ -1,0 +1,55 @@
+#include "backend/cuda/plan/indexer_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace cachalot::cuda {
+namespace {
+
+IndexerShape released(int64_t tokens, int64_t ratio, int64_t context) {
+  return {.tokens = tokens,
+          .heads = 32,
+          .width = 128,
+          .rows_per_page = 256 / ratio,
+          .pages_per_slot = context / 256,
+          .chosen = 512,
+          .multiprocessors = 132};
+}
+
+TEST(IndexerPlan, AMillionPositionsAreScoredWithinTheLimit) {
+  for (const int64_t tokens : {1, 64, 8192}) {
+    const IndexerPlan plan = IndexerPlan::of(released(tokens, 1, 1 << 20));
+    EXPECT_EQ(plan.entries, 1 << 20);
+    EXPECT_LE(plan.chunk * plan.score_stride * 4, IndexerPlan::kMostScoreBytes);
+    EXPECT_GE(plan.chunk, std::min<int64_t>(tokens, kScoreRows));
+  }
+}
+
+TEST(IndexerPlan, FewRowsSpreadOverAllMultiprocessors) {
+  const IndexerPlan alone = IndexerPlan::of(released(1, 2, 1 << 20));
+  EXPECT_GE(alone.score_splits, 132);
+  EXPECT_GT(alone.select_splits, 64);
+  EXPECT_EQ(IndexerPlan::of(released(8192, 2, 32768)).select_splits, 1);
+}
+
+TEST(IndexerPlan, ShapesDecideOnTensorCoresNotTokens) {
+  for (const int64_t tokens : {1, 7, 8192}) {
+    EXPECT_TRUE(IndexerPlan::of(released(tokens, 2, 4096)).tensor_cores);
+    IndexerShape nano = released(tokens, 2, 4096);
+    nano.heads = 4;
+    nano.width = 32;
+    EXPECT_FALSE(IndexerPlan::of(nano).tensor_cores);
+  }
+}
+
+TEST(IndexerPlan, ARowThatUsesCandidatesChoosesAmongTheirEntriesAlone) {
+  IndexerShape shape = released(4, 1, 1 << 20);
+  shape.candidate_block = 8;
+  shape.candidate_blocks = 2048;
+  shape.uses_candidates = true;
+  EXPECT_EQ(IndexerPlan::of(shape).entries, 16384);
+  shape.pages_per_slot = 2;
+  EXPECT_EQ(IndexerPlan::of(shape).entries, 512);
+}
+
+}  // namespace
+}  // namespace cachalot::cuda
