@@ -39,6 +39,7 @@ EngineOptions engine_options(const ModelOptions& options, const ModelConfig& con
   if (options.activations == "int8") result.expert_input = ExpertInput::int8;
   apply_storage_options(options.storage, result);
   if (options.prefill_mode() == PrefillMode::shortcut) result.shortcut_tail = options.prefill_tail;
+  apply_gpu_options(options.gpu, result);
   return result;
 }
 
@@ -108,6 +109,7 @@ void add_engine_options(CLI::App& command, ModelOptions& options) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str()
       ->group(kGroup);
+  add_gpu_options(command, options.gpu);
   add_memory_options(command, options.memory);
 }
 

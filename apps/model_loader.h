@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/prefill.h"
 #include "generation_config.h"
+#include "gpu_options.h"
 #include "memory_options.h"
 #include "pictures/picture_reader.h"
 #include "storage_options.h"
@@ -21,6 +22,7 @@ struct ModelOptions {
   int threads = 0;
   std::string isa;
   std::string backend = "cpu";
+  GpuChoice gpu;
   int64_t context = 0;
   int64_t max_sequences = 1;
   int64_t chunk = 512;
@@ -40,8 +42,8 @@ struct ModelOptions {
   }
 };
 
-// -m, --threads, --isa, --backend, --context, --chunk, --mlock, --numa. A command that takes the
-// model in another way leaves out -m.
+// -m, --threads, --isa, --backend, --device, --experts, --gpu-memory, --context, --chunk, --mlock,
+// --numa. A command that takes the model in another way leaves out -m.
 void add_model_option(CLI::App& command, ModelOptions& options);
 void add_engine_options(CLI::App& command, ModelOptions& options);
 // --prefill, --prefill-tail

@@ -7,6 +7,7 @@
 
 #include "chat/render.h"
 #include "engine/generation.h"
+#include "test_engine.h"
 #include "tokenizer/engram_token_map.h"
 
 namespace cachalot {
@@ -42,7 +43,7 @@ std::vector<Example> examples() {
 std::unique_ptr<Engine> nano_engine(const EngineOptions& options) {
   const auto checkpoint = std::make_shared<const Checkpoint>(*Checkpoint::open(kNano));
   const EngramTokenMap classes = *engram_token_map(*Tokenizer::load(kNano));
-  return std::move(*make_engine(checkpoint, classes.class_of, options));
+  return std::move(*make_engine(checkpoint, classes.class_of, test::on_test_backend(options)));
 }
 
 // Prompts longer than `longest` are left out.

@@ -29,13 +29,25 @@ inline std::shared_ptr<const Checkpoint> open_checkpoint(const std::filesystem::
   return std::make_shared<const Checkpoint>(std::move(*checkpoint));
 }
 
+// What tests of the CPU's engine run on: the GPU in the executable gpu_engine_test.
+#ifdef CACHALOT_TEST_ON_GPU
+inline constexpr Backend kTestBackend = Backend::cuda;
+#else
+inline constexpr Backend kTestBackend = Backend::cpu;
+#endif
+
+inline EngineOptions on_test_backend(EngineOptions options) {
+  if (options.backend == Backend::cpu) options.backend = kTestBackend;
+  return options;
+}
+
 inline std::unique_ptr<Engine> open_engine(const std::filesystem::path& folder,
                                            const EngineOptions& options) {
   auto tokenizer = Tokenizer::load(folder);
   if (!tokenizer) throw std::runtime_error(tokenizer.error().message);
   auto classes = engram_token_map(*tokenizer);
   if (!classes) throw std::runtime_error(classes.error().message);
-  auto engine = make_engine(open_checkpoint(folder), classes->class_of, options);
+  auto engine = make_engine(open_checkpoint(folder), classes->class_of, on_test_backend(options));
   if (!engine) throw std::runtime_error(engine.error().message);
   return std::move(*engine);
 }

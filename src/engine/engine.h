@@ -26,14 +26,28 @@ namespace cachalot {
 
 class OperationWatcher;  // ops/watcher.h
 
+// Which layers' experts lie on the GPU and are computed there; the CPU computes the others'.
+enum class ExpertsOn {
+  as_fits,  // as many as fit, the draft stages' first
+  gpu,      // all
+  cpu,      // none
+};
+
 enum class Backend {
   cpu,
+  cuda,       // a GPU, with the CPU for what does not fit on it
   reference,  // slow and obvious, for comparison
   checked,    // cpu, every operation compared with the reference
 };
 
 struct EngineOptions {
   Backend backend = Backend::cpu;
+  // Of Backend::cuda.
+  ExpertsOn experts_on = ExpertsOn::as_fits;
+  int64_t gpu_memory = 0;  // bytes this engine may take of the GPU; 0: what is free
+  // Called while weights are copied to the GPU, with the bytes done and all there are; may be
+  // empty.
+  std::function<void(int64_t done, int64_t all)> on_copy = {};
   int threads = 0;         // 0: one per CPU this process may use
   std::optional<Isa> isa;  // absent: the best this CPU has
   int64_t max_sequences = 1;

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cuda_device.h"
+#include "engine/devices.h"
 #include "engine/engine.h"
+#include "engine/gpu_placement.h"
 #include "engine/sequences.h"
 #include "engine/step_batch.h"
 #include "engine/stored_weights.h"
@@ -26,46 +29,6 @@ struct Parts {
   std::unique_ptr<WeightStore> store;  // nullptr: weights are used in place
 };
 
-// A queue with what must outlive it. Each is made from the workspace and its own options.
-struct ReferenceDevice {
-  explicit ReferenceDevice(Arena arena) : queue(std::move(arena)) {}
-  void use_store(WeightStore* store) {
-    CACHALOT_CHECK(store == nullptr, "the reference reads weights in place");
-  }
-
-  reference::Queue queue;
-};
-
-struct CpuDevice {
-  CpuDevice(Arena arena, int threads, Isa isa)
-      : team(threads), queue(team, isa, std::move(arena)) {}
-  void use_store(WeightStore* store) { queue.use_store(store); }
-
-  ThreadTeam team;
-  cpu::Queue queue;
-};
-
-struct CheckedDevice {
-  CheckedDevice(Arena arena, int threads, Isa isa)
-      : cpu(std::move(arena), threads, isa), queue(cpu.queue) {}
-  void use_store(WeightStore* store) { cpu.use_store(store); }
-
-  CpuDevice cpu;
-  checked::Queue<cpu::Queue> queue;
-};
-
-// Shows its operations to whoever wants to see them.
-struct WatchedDevice {
-  WatchedDevice(Arena arena, int threads, Isa isa)
-      : cpu(std::move(arena), threads, isa), queue(cpu.queue) {
-    queue.watch(nullptr);
-  }
-  void use_store(WeightStore* store) { cpu.use_store(store); }
-
-  CpuDevice cpu;
-  timed::Queue<cpu::Queue> queue;
-};
-
 // Empty if all requests take the best tokens. The requests outlive it.
 DraftChooser chooser(std::span<const DraftRequest> requests) {
   if (std::ranges::none_of(requests, [](const auto& request) { return bool(request.choose); })) {
@@ -84,7 +47,7 @@ class LocalEngine final : public Engine {
   LocalEngine(Parts parts, std::string description, DeviceOptions... device_options)
       : parts_(std::move(parts)),
         description_(std::move(description)),
-        device_(Arena(parts_.workspace), device_options...),
+        device_(Arena(parts_.workspace, parts_.caches.memory()), device_options...),
         sequences_(parts_.caches),
         batch_(std::max({parts_.options.max_step_tokens, parts_.options.shortcut_tail.value_or(0),
                          parts_.options.max_sequences * config().dspark_block_size}),
@@ -143,11 +106,20 @@ class LocalEngine final : public Engine {
       }
     }
     // Results stay in the arena, readable until the next step takes it over.
-    device_.queue.arena().release_to(0);
-    const StepInputs inputs = batch_.inputs(sequences_);
-    const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
-                          batch_.shape(), inputs,         request.observer};
-    const StepOutputs outputs = forward(device_.queue, context);
+    const StepInputs inputs = device_.bring(batch_.inputs(sequences_));
+    const Context context{config(),
+                          parts_.weights,
+                          parts_.constants,
+                          parts_.caches,
+                          batch_.shape(),
+                          inputs,
+                          device_.shown_to(request.observer)};
+    const bool repeatable = request.observer == nullptr && request.image_rows.absent();
+    const StepOutputs outputs =
+        device_.fetch(device_.run(batch_.shape(), repeatable, [&]() -> StepOutputs {
+          device_.queue.arena().release_to(0);
+          return forward(device_.queue, context);
+        }));
     if (const Status read = take_failure(); !read) {
       for (const SequenceStep& step : request.sequences) undo(step, request.part);
       return fail(read.error());
@@ -158,11 +130,16 @@ class LocalEngine final : public Engine {
   Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
     CACHALOT_OK(check_drafts(requests, sequences_, config()));
     batch_.fill_drafts(requests, config(), sequences_);
-    device_.queue.arena().release_to(0);
-    const StepInputs inputs = batch_.inputs(sequences_);
-    const Context context{config(),       parts_.weights, parts_.constants, parts_.caches,
-                          batch_.shape(), inputs,         observer};
-    const DraftOutputs outputs = propose(device_.queue, context, chooser(requests));
+    const StepInputs inputs = device_.bring(batch_.inputs(sequences_));
+    const Context context{config(),       parts_.weights, parts_.constants,          parts_.caches,
+                          batch_.shape(), inputs,         device_.shown_to(observer)};
+    const DraftChooser choose = chooser(requests);
+    const bool repeatable = observer == nullptr && !choose;
+    const DraftOutputs outputs =
+        device_.fetch(device_.run(batch_.shape(), repeatable, [&]() -> DraftOutputs {
+          device_.queue.arena().release_to(0);
+          return propose(device_.queue, context, choose);
+        }));
     CACHALOT_OK(take_failure());
     return DraftResult{
         .tokens = outputs.tokens, .logits = outputs.logits, .confidence = outputs.confidence};
@@ -251,6 +228,28 @@ Status check_options(EngineOptions& options, const ModelConfig& config) {
   return {};
 }
 
+// Copies weights and constants to the GPU, as many as fit beside caches and workspace. Returns what
+// the engine is then to be called.
+Result<std::string> move_to_gpu(const ModelConfig& config, const EngineOptions& options,
+                                const CacheOptions& cache_options, size_t workspace,
+                                ModelWeights& weights, ModelConstants& constants) {
+  if (options.expert_input != ExpertInput::fp8) {
+    return fail("int8 activations: expected the cpu backend, found cuda");
+  }
+  if (options.watchable) return fail("watching a step: expected the cpu backend, found cuda");
+  CACHALOT_TRY(const cuda::DeviceInfo device, cuda::find_device());
+  CACHALOT_TRY(
+      const WeightPlacement placement,
+      place_on_gpu(weights, config, options, device, Caches::bytes_of(config, cache_options),
+                   static_cast<int64_t>(workspace)));
+  const auto progress = [&](int64_t done) {
+    if (options.on_copy) options.on_copy(done, placement.bytes);
+  };
+  CACHALOT_TRY(weights, copy_weights(weights, placement, cuda::device_memory(), progress));
+  constants.place_in(cuda::device_memory());
+  return fmt::format("cuda, {}, {}", device.name, text_of(placement));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> checkpoint,
@@ -261,26 +260,37 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
   CACHALOT_OK(check_options(options, config));
   CACHALOT_OK(check_token_classes(config, token_classes));
   CACHALOT_TRY(ModelWeights weights, ModelWeights::bind(*checkpoint));
-  Parts parts{.checkpoint = checkpoint,
-              .weights = std::move(weights),
-              .constants = ModelConstants::make(config, std::move(token_classes)),
-              .options = options,
-              .arithmetic = {},
-              .caches = Caches(config, {.slots = options.max_sequences,
-                                        .max_context = options.max_context,
-                                        .rollback = options.rollback,
-                                        .shortcut_tail = options.shortcut_tail.value_or(0),
-                                        .pages = options.cache_pages}),
-              .store = nullptr};
-  parts.constants.expert_input = options.expert_input;
+  const CacheOptions cache_options{.slots = options.max_sequences,
+                                   .max_context = options.max_context,
+                                   .rollback = options.rollback,
+                                   .shortcut_tail = options.shortcut_tail.value_or(0),
+                                   .pages = options.cache_pages};
   // An upper step has at most one row of logits per sequence.
   const int64_t most_tokens = std::max(options.max_step_tokens, options.shortcut_tail.value_or(0));
   const int64_t most_outputs =
       std::max(options.max_step_tokens, std::min(options.max_sequences, most_tokens));
-  parts.workspace = plan_workspace(config, parts.weights, parts.constants, parts.caches,
-                                   most_tokens, most_outputs);
-
-  CACHALOT_TRY(parts.store, open_weight_store(*checkpoint, parts.weights, options));
+  ModelConstants constants = ModelConstants::make(config, std::move(token_classes));
+  constants.expert_input = options.expert_input;
+  const size_t workspace =
+      plan_workspace(config, weights, constants, Caches::planned(config, cache_options),
+                     most_tokens, most_outputs);
+  CACHALOT_TRY(std::unique_ptr<WeightStore> store,
+               open_weight_store(*checkpoint, weights, options));
+  std::string placed;
+  if (options.backend == Backend::cuda) {
+    CACHALOT_TRY(placed,
+                 move_to_gpu(config, options, cache_options, workspace, weights, constants));
+  }
+  Parts parts{
+      .checkpoint = checkpoint,
+      .weights = std::move(weights),
+      .constants = std::move(constants),
+      .options = options,
+      .arithmetic = {},
+      .caches = Caches(config, cache_options,
+                       options.backend == Backend::cuda ? cuda::device_memory() : host_memory()),
+      .workspace = workspace,
+      .store = std::move(store)};
   if (options.backend == Backend::reference) {
     parts.arithmetic = "reference";
     return std::make_unique<LocalEngine<ReferenceDevice>>(std::move(parts), "reference");
@@ -293,6 +303,10 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
       options.threads > 0 ? options.threads : static_cast<int>(available_cpus().size());
   const std::string description =
       fmt::format("cpu, {}, {} thread{}", name_of(isa), threads, threads == 1 ? "" : "s");
+  if (options.backend == Backend::cuda) {
+    parts.arithmetic = "cuda, " + parts.arithmetic;
+    return std::make_unique<LocalEngine<CudaDevice>>(std::move(parts), placed, threads, isa);
+  }
   if (options.backend == Backend::checked) {
     return std::make_unique<LocalEngine<CheckedDevice>>(std::move(parts), "checked " + description,
                                                         threads, isa);

@@ -4,6 +4,7 @@
 #include "model/embedding.h"
 #include "model/layer.h"
 #include "model/queues.h"
+#include "ops/host_access.h"
 #include "ops/part.h"
 
 namespace cachalot {
@@ -186,14 +187,18 @@ View<bf16> collapsed(Q& queue, const Context& context, const Stream& stream,
   return x;
 }
 
-void choose_drafts(const DraftChooser& choose, int64_t step, View<int32_t> chain,
+template <class Q>
+void choose_drafts(Q& queue, const DraftChooser& choose, int64_t step, View<int32_t> chain,
                    const DraftOutputs& outputs) {
   const int64_t block = outputs.tokens.extent(1), vocabulary = outputs.logits.extent(1);
   for (int64_t sequence = 0; sequence < outputs.tokens.extent(0); ++sequence) {
-    int32_t& draft = outputs.tokens.row(sequence)[step];
-    const float* logits = outputs.logits.row(sequence * block + step);
-    draft = choose(sequence, step, {logits, static_cast<size_t>(vocabulary)}, draft);
-    chain.row(sequence)[step + 1] = draft;
+    int32_t* draft = outputs.tokens.row(sequence) + step;
+    const HostCopy<float> logits(queue, outputs.logits.row(sequence * block + step), vocabulary);
+    const HostCopy<int32_t> best(queue, draft, 1);
+    const int32_t chosen =
+        choose(sequence, step, {logits.data(), static_cast<size_t>(vocabulary)}, *best.data());
+    write_from_host(queue, draft, chosen);
+    write_from_host(queue, chain.row(sequence) + step + 1, chosen);
   }
 }
 
@@ -214,7 +219,7 @@ void run_chain(Q& queue, const Context& context, View<bf16> features, const Draf
                                       .features = features,
                                       .logits = outputs.logits,
                                       .drafts = outputs.tokens});
-    if (choose) choose_drafts(choose, step, chain, outputs);
+    if (choose) choose_drafts(queue, choose, step, chain, outputs);
     observe(context.observer, "chain", step, chain);
   }
 }

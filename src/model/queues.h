@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cpu/queue.h"
+#include "backend/hybrid/queue.h"
 #include "backend/meta/queue.h"
 #include "ops/checked.h"
 #include "ops/queue.h"
@@ -11,6 +12,7 @@
 
 #define CACHALOT_FOR_EACH_QUEUE(X) \
   X(cpu::Queue)                    \
+  X(hybrid::Queue)                 \
   X(reference::Queue)              \
   X(meta::Queue)                   \
   X(checked::Queue<cpu::Queue>)    \

@@ -12,7 +12,7 @@ namespace {
 // Looks tensors up by name and turns scales into the form the kernels take.
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, std::vector<std::unique_ptr<std::byte[]>>& owned)
+  Binder(const Checkpoint& checkpoint, std::vector<std::unique_ptr<void, ReleaseTo>>& owned)
       : checkpoint_(checkpoint), owned_(owned) {}
 
   template <class T>
@@ -65,8 +65,9 @@ class Binder {
   template <class T>
   View<T> own(Shape shape) {
     const auto bytes = static_cast<size_t>(shape.elements()) * sizeof(T);
-    owned_.push_back(std::make_unique<std::byte[]>(bytes));
-    return {reinterpret_cast<T*>(owned_.back().get()), shape};
+    owned_.emplace_back(host_memory().allocate(bytes), ReleaseTo{&host_memory()});
+    CACHALOT_CHECK(owned_.back() != nullptr, "{} bytes", bytes);
+    return {static_cast<T*>(owned_.back().get()), shape};
   }
 
   View<const float> scales_as_floats(const TensorEntry& scale) {
@@ -82,7 +83,7 @@ class Binder {
   }
 
   const Checkpoint& checkpoint_;
-  std::vector<std::unique_ptr<std::byte[]>>& owned_;
+  std::vector<std::unique_ptr<void, ReleaseTo>>& owned_;
 };
 
 HyperConnectionWeights bind_mix(Binder& bind, const std::string& name) {
@@ -188,7 +189,7 @@ DraftWeights bind_draft(Binder& bind, const ModelConfig& config) {
 Result<ModelWeights> ModelWeights::bind(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   ModelWeights weights;
-  Binder bind(checkpoint, weights.owned_);
+  Binder bind(checkpoint, weights.owned);
   weights.embed = bind.tensor<bf16>("embed.weight");
   weights.norm = bind.tensor<bf16>("norm.weight");
   weights.head = bind.tensor<bf16>("head.weight");

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "tensor/matrix.h"
+#include "tensor/memory.h"
 
 namespace cachalot {
 
@@ -83,8 +84,7 @@ struct DraftWeights {
   View<const bf16> confidence;    // [1, dim + rank]
 };
 
-class ModelWeights {
- public:
+struct ModelWeights {
   // Binds every text tensor. The checkpoint must outlive the result; it has already been
   // validated, so what can still fail is a scale in a form this engine cannot hold.
   static Result<ModelWeights> bind(const Checkpoint& checkpoint);
@@ -95,8 +95,8 @@ class ModelWeights {
   std::vector<LayerWeights> layers;  // the backbone's, then one per draft stage
   std::optional<DraftWeights> draft;
 
- private:
-  std::vector<std::unique_ptr<std::byte[]>> owned_;
+  // What the views lie in where it is not the checkpoint.
+  std::vector<std::unique_ptr<void, ReleaseTo>> owned;
 };
 
 }  // namespace cachalot

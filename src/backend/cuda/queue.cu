@@ -1,8 +1,7 @@
-#include "backend/cuda/queue.h"
-
 #include <cstring>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/queue.h"
 
 namespace cachalot::cuda {
 namespace {
@@ -79,6 +78,12 @@ const MemorySpace& pinned_memory() {
   return kPinned;
 }
 
+bool on_device(const void* address) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, address), "asking where an address lies");
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
 Queue::Queue(Arena arena) : arena_(std::move(arena)) {
   // A blocking stream: copies on the default stream wait for it.
   check(cudaStreamCreate(&stream_), "making a stream");
@@ -93,6 +98,33 @@ Queue::~Queue() {
 }
 
 void Queue::wait() { check(cudaStreamSynchronize(stream_), "running kernels"); }
+
+void Queue::copy(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
+}
+
+void Queue::call(void (*call)(void* data), void* data) {
+  check(cudaLaunchHostFunc(stream_, call, data), "calling the host");
+}
+
+void Queue::begin_capture() {
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step");
+}
+
+std::unique_ptr<Graph> Queue::end_capture() {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream_, &graph), "capturing a step");
+  cudaGraphExec_t instance = nullptr;
+  check(cudaGraphInstantiate(&instance, graph, 0), "making a graph of a step");
+  check(cudaGraphDestroy(graph), "making a graph of a step");
+  return std::make_unique<Graph>(instance);
+}
+
+void Queue::launch(const Graph& graph) {
+  check(cudaGraphLaunch(graph.graph_, stream_), "starting a step's graph");
+}
+
+Graph::~Graph() { check(cudaGraphExecDestroy(graph_), "ending a graph"); }
 
 void* Queue::kept(const void* key) const {
   const auto found = kept_.find(key);

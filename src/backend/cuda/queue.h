@@ -19,15 +19,16 @@
 #include "ops/queue.h"
 #include "tensor/memory.h"
 
+struct CUgraphExec_st;
 struct CUstream_st;
 
 namespace cachalot::cuda {
 
 // What is known of the GPU.
 struct DeviceInfo {
-  std::string name;               // "NVIDIA H200"
-  int64_t memory = 0;             // bytes
-  int64_t free_memory = 0;        // bytes, when it was asked
+  std::string name;         // "NVIDIA H200"
+  int64_t memory = 0;       // bytes
+  int64_t free_memory = 0;  // bytes, when it was asked
   int multiprocessors = 0;
 };
 
@@ -40,6 +41,23 @@ const MemorySpace& device_memory();
 // Memory of the host that the device reads and writes too, over the bus; the same addresses on both
 // sides. is_host.
 const MemorySpace& pinned_memory();
+
+// Whether the device reads this address as fast as it can: not memory of the host.
+bool on_device(const void* address);
+
+// What a queue started between begin_capture() and end_capture(), to be started again at once.
+class Graph {
+ public:
+  explicit Graph(CUgraphExec_st* graph) : graph_(graph) {}
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+ private:
+  friend class Queue;
+
+  CUgraphExec_st* graph_;
+};
 
 class Queue {
  public:
@@ -56,6 +74,17 @@ class Queue {
   int multiprocessors() const { return multiprocessors_; }
   // Waits until everything started has run. A kernel that failed ends the program with its name.
   void wait();
+
+  // Starts a copy; host memory must be pinned and stay as it is until wait().
+  void copy(void* to, const void* from, size_t bytes);
+  // Calls call(data) on a thread of its own when everything started before has run; what is started
+  // after waits for it. It may not use CUDA.
+  void call(void (*call)(void* data), void* data);
+
+  // From now on operations are noted, not run.
+  void begin_capture();
+  std::unique_ptr<Graph> end_capture();
+  void launch(const Graph& graph);
 
   // A counter per use, zero between operations: a kernel that counts in them leaves zeros behind.
   static constexpr int64_t kCounters = 1 << 16;

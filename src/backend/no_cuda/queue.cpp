@@ -1,6 +1,7 @@
 // What a program built without CUDA has in place of backend/cuda: there is no device, so nothing
 // else is ever called.
 #include "backend/cuda/queue.h"
+
 #include "base/check.h"
 
 namespace cachalot::cuda {
@@ -12,9 +13,17 @@ Result<DeviceInfo> find_device() {
 const MemorySpace& device_memory() { CACHALOT_CHECK(false, "no CUDA"); }
 const MemorySpace& pinned_memory() { CACHALOT_CHECK(false, "no CUDA"); }
 
+bool on_device(const void*) { return false; }
+
 Queue::Queue(Arena arena) : arena_(std::move(arena)) { CACHALOT_CHECK(false, "no CUDA"); }
 Queue::~Queue() = default;
 void Queue::wait() {}
+void Queue::copy(void*, const void*, size_t) {}
+void Queue::call(void (*)(void*), void*) {}
+void Queue::begin_capture() {}
+std::unique_ptr<Graph> Queue::end_capture() { return nullptr; }
+void Queue::launch(const Graph&) {}
+Graph::~Graph() = default;
 void* Queue::kept(const void*) const { return nullptr; }
 void* Queue::keep(const void*, const void*, size_t) { return nullptr; }
 

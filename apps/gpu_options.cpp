@@ -1,0 +1,70 @@
+#include "gpu_options.h"
+
+#include <unistd.h>
+
+#include "backend/cuda/queue.h"
+#include "number_options.h"
+#include "report.h"
+#include "usage_error.h"
+
+namespace cachalot {
+namespace {
+
+void show_copy(int64_t done, int64_t all) {
+  report("\rcopying weights to the GPU {:.1f} of {:.1f} GB", static_cast<double>(done) / 1e9,
+         static_cast<double>(all) / 1e9);
+  if (done == all) report("\r\033[K");
+}
+
+// What the GPU's queue computes of an engine's options.
+bool computes(const EngineOptions& engine) {
+  return engine.backend == Backend::cpu && engine.expert_input == ExpertInput::fp8 &&
+         !engine.watchable;
+}
+
+}  // namespace
+
+void add_gpu_options(CLI::App& command, GpuChoice& options) {
+  constexpr const char* kGroup = "Engine";
+  command
+      .add_option(
+          "--device", options.device,
+          "cuda (an NVIDIA Hopper GPU, with the CPU for what does not fit on it); cpu; auto "
+          "(cuda where there is one)")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option(
+          "--experts", options.experts,
+          "Where experts lie and are computed, with --device cuda: gpu; cpu; auto (those of "
+          "as many layers on the GPU as fit)")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--gpu-memory", options.memory,
+                  "What the model may take of the GPU's memory, 100GB or 80GiB (default: what is "
+                  "free)")
+      ->transform(size_in_bytes())
+      ->group(kGroup);
+}
+
+void apply_gpu_options(const GpuChoice& options, EngineOptions& engine) {
+  if (options.device == "cpu" && (options.experts == "gpu" || options.memory > 0)) {
+    usage_error("{}: expected --device cuda with it, found --device cpu",
+                options.experts == "gpu" ? "--experts gpu" : "--gpu-memory");
+  }
+  if (options.device == "cpu") return;
+  if (options.asked_for() && engine.backend != Backend::cpu) {
+    usage_error("--device cuda: expected --backend cpu or none with it");
+  }
+  if (!options.asked_for() && (!computes(engine) || !cuda::find_device())) return;
+  engine.backend = Backend::cuda;
+  engine.gpu_memory = options.memory;
+  if (options.experts == "gpu") engine.experts_on = ExpertsOn::gpu;
+  if (options.experts == "cpu") engine.experts_on = ExpertsOn::cpu;
+  if (::isatty(STDERR_FILENO)) engine.on_copy = show_copy;
+}
+
+}  // namespace cachalot

@@ -1,0 +1,68 @@
+// hybrid::Queue: the operations on a GPU, except what reads weights that stayed in the host's
+// memory - experts of layers that did not fit, engram tables - which this machine's processors
+// compute in between. Model code sees one queue.
+//
+// Such an operation is three more entries of the GPU's stream: its inputs to pinned memory, a call
+// of the host, its outputs back. They can be captured in a graph like kernels.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "backend/cpu/queue.h"
+#include "backend/cuda/queue.h"
+
+namespace cachalot::hybrid {
+
+class Queue {
+ public:
+  // `arena` lies in cuda::device_memory(). The team outlives the queue.
+  Queue(Arena arena, ThreadTeam& team, Isa isa);
+
+  Arena& arena() { return gpu_.arena(); }
+  void label(std::string_view name) { gpu_.label(name); }
+
+  // See ops/host_access.h.
+  void copy_to_host(void* to, const void* from, size_t bytes) {
+    cuda::device_memory().copy(to, from, bytes);
+  }
+  void copy_from_host(void* to, const void* from, size_t bytes) {
+    cuda::device_memory().copy(to, from, bytes);
+  }
+
+  cuda::Queue& gpu() { return gpu_; }
+  cpu::Queue& cpu() { return cpu_; }
+
+ private:
+  friend class HostCall;
+
+  // An operation of the CPU queue with its arguments, called from the GPU's stream.
+  struct Job {
+    virtual ~Job() = default;
+    virtual void run() = 0;
+  };
+  struct Block {
+    std::unique_ptr<void, ReleaseTo> memory;
+    size_t bytes = 0;
+  };
+
+  cuda::Queue gpu_;
+  cpu::Queue cpu_;
+  // Pinned memory for one job's tensors; jobs follow one another, so all share the last block. The
+  // others are kept: a captured graph may use them.
+  std::vector<Block> staging_;
+  // By the weight an operation reads, its number of rows, and where its tensors were staged: a
+  // graph calls it again.
+  std::map<std::tuple<const void*, int64_t, const void*>, std::unique_ptr<Job>> jobs_;
+};
+
+#define CACHALOT_DECLARE_OPERATION(function, Args) void function(Queue& queue, const Args& args);
+CACHALOT_FOR_EACH_OPERATION(CACHALOT_DECLARE_OPERATION)
+#undef CACHALOT_DECLARE_OPERATION
+
+static_assert(cachalot::Queue<Queue>);
+
+}  // namespace cachalot::hybrid

@@ -1,0 +1,133 @@
+#include "engine/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace cachalot {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t aligned(int64_t bytes) {
+  return (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// The arrays of a step that go in one copy, in their order.
+template <class Visit>
+void for_each_array(StepInputs& inputs, Visit visit) {
+  for (auto* array :
+       {&inputs.rows.positions, &inputs.rows.slots, &inputs.rows.first_rows, &inputs.ids,
+        &inputs.image_index, &inputs.output_rows, &inputs.window_starts}) {
+    if (array->present()) visit(*array);
+  }
+}
+
+}  // namespace
+
+std::byte* GrowingBuffer::reserve(size_t bytes) {
+  if (blocks_.empty() || bytes > capacity_) {
+    capacity_ = std::max(bytes, capacity_ * 2);
+    blocks_.emplace_back(memory_->allocate(capacity_), ReleaseTo{memory_});
+    CACHALOT_CHECK(blocks_.back() != nullptr, "{} bytes", capacity_);
+  }
+  return static_cast<std::byte*>(blocks_.back().get());
+}
+
+// Copies what an observer is shown to the host, and what it leaves there back.
+class CudaDevice::Shower final : public Observer {
+ public:
+  explicit Shower(Observer* observer) : observer_(observer) {}
+
+  void visit(std::string_view point, int64_t layer, ObservedTensor tensor) override {
+    const auto bytes = static_cast<size_t>(tensor.shape.elements() * size_of(tensor.dtype));
+    values_.resize(bytes);
+    cuda::device_memory().copy(values_.data(), tensor.data, bytes);
+    observer_->visit(point, layer, {tensor.dtype, values_.data(), tensor.shape});
+    cuda::device_memory().copy(tensor.data, values_.data(), bytes);
+  }
+
+ private:
+  Observer* observer_;
+  std::vector<std::byte> values_;
+};
+
+CudaDevice::CudaDevice(Arena arena, int threads, Isa isa)
+    : team(threads),
+      queue(std::move(arena), team, isa),
+      staged_inputs_(cuda::pinned_memory()),
+      inputs_(cuda::device_memory()),
+      staged_pages_(cuda::pinned_memory()),
+      pages_(cuda::device_memory()),
+      image_rows_(cuda::device_memory()),
+      outputs_(cuda::pinned_memory()) {}
+
+StepInputs CudaDevice::bring(const StepInputs& host) {
+  // Copies of the step before read what is written here.
+  queue.gpu().wait();
+  StepInputs inputs = host;
+  size_t bytes = 0;
+  for_each_array(inputs, [&](auto& array) { bytes += aligned(array.bytes()); });
+  std::byte* staged = staged_inputs_.reserve(bytes);
+  std::byte* device = inputs_.reserve(bytes);
+  size_t at = 0;
+  for_each_array(inputs, [&](auto& array) {
+    std::memcpy(staged + at, array.data, static_cast<size_t>(array.bytes()));
+    array.data = reinterpret_cast<const int32_t*>(device + at);
+    at += aligned(array.bytes());
+  });
+  queue.gpu().copy(device, staged, bytes);
+
+  const std::span<const int32_t> table(host.page_table.data,
+                                       static_cast<size_t>(host.page_table.elements()));
+  std::byte* pages = pages_.reserve(table.size_bytes());
+  if (!std::ranges::equal(table, page_table_)) {
+    page_table_.assign(table.begin(), table.end());
+    std::byte* staged_pages = staged_pages_.reserve(table.size_bytes());
+    std::memcpy(staged_pages, table.data(), table.size_bytes());
+    queue.gpu().copy(pages, staged_pages, table.size_bytes());
+  }
+  inputs.page_table.data = reinterpret_cast<const int32_t*>(pages);
+
+  if (host.image_rows.present()) {
+    const auto row_bytes = static_cast<size_t>(host.image_rows.bytes());
+    std::byte* rows = image_rows_.reserve(row_bytes);
+    cuda::device_memory().copy(rows, host.image_rows.data, row_bytes);
+    inputs.image_rows.data = reinterpret_cast<const bf16*>(rows);
+  }
+  return inputs;
+}
+
+Observer* CudaDevice::shown_to(Observer* observer) {
+  shower_ = observer ? std::make_unique<Shower>(observer) : nullptr;
+  return shower_.get();
+}
+
+template <class T>
+View<T> CudaDevice::fetched(View<T> device, size_t& at) {
+  if (device.absent()) return device;
+  std::byte* host = outputs_.reserve(0) + at;
+  queue.gpu().copy(host, device.data, static_cast<size_t>(device.bytes()));
+  at += aligned(device.bytes());
+  return {reinterpret_cast<T*>(host), device.shape};
+}
+
+StepOutputs CudaDevice::fetch(const StepOutputs& outputs) {
+  size_t at = 0;
+  outputs_.reserve(aligned(outputs.logits.bytes()) + aligned(outputs.taps.bytes()));
+  const StepOutputs host{.logits = fetched(outputs.logits, at), .taps = fetched(outputs.taps, at)};
+  queue.gpu().wait();
+  return host;
+}
+
+DraftOutputs CudaDevice::fetch(const DraftOutputs& outputs) {
+  size_t at = 0;
+  outputs_.reserve(aligned(outputs.tokens.bytes()) + aligned(outputs.logits.bytes()) +
+                   aligned(outputs.confidence.bytes()));
+  const DraftOutputs host{.tokens = fetched(outputs.tokens, at),
+                          .logits = fetched(outputs.logits, at),
+                          .confidence = fetched(outputs.confidence, at)};
+  queue.gpu().wait();
+  return host;
+}
+
+}  // namespace cachalot

@@ -1,0 +1,90 @@
+// A GPU with this machine's processors beside it, as a local engine's device.
+//
+// A step's arrays go to the device in one copy. The second step of a shape is captured and from
+// then on started as one graph: what it starts depends on the shape alone (docs/architecture.md).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backend/hybrid/queue.h"
+#include "base/thread_team.h"
+#include "model/observer.h"
+#include "model/step.h"
+#include "storage/weight_store.h"
+
+namespace cachalot {
+
+// Memory that grows to what is asked of it; the old one is kept for graphs that use it.
+class GrowingBuffer {
+ public:
+  explicit GrowingBuffer(const MemorySpace& memory) : memory_(&memory) {}
+  // What it held before is lost when it grows.
+  std::byte* reserve(size_t bytes);
+
+ private:
+  const MemorySpace* memory_;
+  std::vector<std::unique_ptr<void, ReleaseTo>> blocks_;
+  size_t capacity_ = 0;
+};
+
+class CudaDevice {
+ public:
+  CudaDevice(Arena arena, int threads, Isa isa);
+  void use_store(WeightStore* store) { queue.cpu().use_store(store); }
+
+  StepInputs bring(const StepInputs& inputs);
+  // An observer that shows `observer` copies in the host's memory; nullptr for nullptr.
+  Observer* shown_to(Observer* observer);
+
+  template <class Compute>
+  auto run(const StepShape& shape, bool repeatable, Compute compute) {
+    using Outputs = decltype(compute());
+    if (!repeatable || shape.tokens > kGraphTokens) return compute();
+    Steady& steady =
+        steady_[{shape.tokens, shape.outputs, shape.draft_taps, shape.draft_block, shape.part}];
+    if (steady.graph == nullptr) {
+      // The first one is run as it is: it may allocate, which a capture must not.
+      if (!steady.seen) {
+        steady.seen = true;
+        return compute();
+      }
+      queue.gpu().begin_capture();
+      steady.outputs = compute();
+      steady.graph = queue.gpu().end_capture();
+    }
+    queue.gpu().launch(*steady.graph);
+    return std::get<Outputs>(steady.outputs);
+  }
+
+  StepOutputs fetch(const StepOutputs& outputs);
+  DraftOutputs fetch(const DraftOutputs& outputs);
+
+  ThreadTeam team;
+  hybrid::Queue queue;
+
+ private:
+  // Longer steps are far longer than it takes to start their kernels.
+  static constexpr int64_t kGraphTokens = 128;
+
+  struct Steady {
+    bool seen = false;
+    std::unique_ptr<cuda::Graph> graph;
+    std::variant<StepOutputs, DraftOutputs> outputs;
+  };
+  class Shower;
+
+  template <class T>
+  View<T> fetched(View<T> device, size_t& at);
+
+  GrowingBuffer staged_inputs_, inputs_, staged_pages_, pages_, image_rows_, outputs_;
+  std::vector<int32_t> page_table_;  // as it is on the device
+  std::unique_ptr<Observer> shower_;
+  std::map<std::tuple<int64_t, int64_t, bool, int64_t, StepPart>, Steady> steady_;
+};
+
+}  // namespace cachalot

@@ -1,0 +1,57 @@
+#include "engine/gpu_placement.h"
+
+#include <algorithm>
+
+namespace cachalot {
+namespace {
+
+double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
+
+}  // namespace
+
+// The largest is what the experts of a step leave behind: a row of hidden values and one of outputs
+// per token and choice. Scores of the index take at most 1 GiB.
+int64_t kernel_memory(const ModelConfig& config, int64_t step_tokens) {
+  const int64_t choices = config.n_activated_experts + 1;
+  const int64_t row = choices * (2 * config.dim + 2 * config.moe_inter_dim) * 2;
+  return (int64_t{3} << 29) + step_tokens * row;
+}
+
+Result<WeightPlacement> place_on_gpu(const ModelWeights& weights, const ModelConfig& config,
+                                     const EngineOptions& options, const cuda::DeviceInfo& device,
+                                     int64_t caches, int64_t workspace) {
+  const int64_t kernels = kernel_memory(config, options.max_step_tokens);
+  const int64_t there = options.gpu_memory > 0 ? std::min(options.gpu_memory, device.free_memory)
+                                               : device.free_memory;
+  const int64_t besides = caches + workspace + kernels;
+  WeightPlacement dense = place_dense_weights(weights);
+  if (dense.bytes + besides > there) {
+    return fail(
+        "{}: {:.1f} GB of weights that every token needs, {:.1f} GB of caches and {:.1f} GB of "
+        "workspace do not fit in {:.1f} GB{}: a shorter --context, fewer sequences or a smaller "
+        "--chunk take less",
+        device.name, gigabytes(dense.bytes), gigabytes(caches), gigabytes(workspace + kernels),
+        gigabytes(there), options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory");
+  }
+  if (options.experts_on == ExpertsOn::cpu) return dense;
+  WeightPlacement placement = place_weights(weights, config.n_layers, there - besides);
+  if (options.experts_on == ExpertsOn::gpu &&
+      !std::ranges::all_of(placement.experts, std::identity())) {
+    return fail(
+        "{}: {:.1f} GB hold the experts of {} of {} layers: --experts auto leaves the others to "
+        "the "
+        "CPU",
+        device.name, gigabytes(there), std::ranges::count(placement.experts, true),
+        placement.experts.size());
+  }
+  return placement;
+}
+
+std::string text_of(const WeightPlacement& placement) {
+  const auto layers = std::ranges::count(placement.experts, true);
+  if (layers == std::ssize(placement.experts)) return "all experts";
+  if (layers == 0) return "no experts";
+  return fmt::format("the experts of {} of {} layers", layers, placement.experts.size());
+}
+
+}  // namespace cachalot
