@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/thread_team.h"
 #include "bench/machine.h"
 #include "checkpoint/synth.h"
+#include "engine/gpu_placement.h"
 #include "inspect/fit.h"
+#include "inspect/gpu_fit.h"
 #include "number_options.h"
 #include "report.h"
 #include "usage_error.h"
@@ -23,6 +26,8 @@ struct FitCommandOptions {
   int64_t memory = 0;
   int64_t context = 0, sequences = 1;
   double disk_gigabytes_per_second = 0, memory_gigabytes_per_second = 0;
+  int64_t gpu_memory = 0;
+  double gpu_gigabytes_per_second = 0;
   int threads = 0;
   bool no_drafts = false, json = false;
 };
@@ -113,31 +118,63 @@ void print_advice(const Fit& fit, const FitCommandOptions& options, const FitReq
   if (!flags.empty()) fmt::print("run with{}\n", flags);
 }
 
-void print_json(const Fit& fit, const FitRequest& request) {
+// A GPU's share of the same step.
+void print_gpu(const GpuFit& fit, const FitCommandOptions& options, const FitRequest& request) {
+  fmt::print("\n{:<34} {:>10} of {}\n", "on a GPU",
+             size_text(fit.placement.bytes + fit.caches + fit.workspace),
+             size_text(options.gpu_memory));
+  fmt::print("  {:<32} {:>10}   {}\n", "weights", size_text(fit.placement.bytes),
+             text_of(fit.placement));
+  fmt::print("  {:<32} {:>10}\n", "caches", size_text(fit.caches));
+  fmt::print("  {:<32} {:>10}   steps of up to {} tokens, vision included\n", "workspace",
+             size_text(fit.workspace), GpuFitRequest().chunk);
+  fmt::print("a step reads {:.2f} GB from the GPU's memory, {:.2f} GB from the host's\n",
+             fit.bytes_from_gpu / 1e9, fit.bytes_from_host / 1e9);
+  if (fit.tokens_per_second > 0) {
+    fmt::print("decode: at most {:.2f} tokens/s with {:.0f} GB/s there and {:.1f} GB/s here\n",
+               fit.tokens_per_second, options.gpu_gigabytes_per_second,
+               request.memory_bytes_per_second / 1e9);
+  } else {
+    fmt::print("decode: give the GPU's bandwidth with --gpu-bandwidth GB/s to have an estimate\n");
+  }
+}
+
+nlohmann::ordered_json gpu_json(const GpuFit& fit) {
+  return {{"weights", fit.placement.bytes},
+          {"layers_with_experts", fit.layers_on_gpu()},
+          {"caches", fit.caches},
+          {"workspace", fit.workspace},
+          {"bytes_from_gpu_per_step", fit.bytes_from_gpu},
+          {"bytes_from_host_per_step", fit.bytes_from_host},
+          {"tokens_per_second", fit.tokens_per_second}};
+}
+
+void print_json(const Fit& fit, const FitRequest& request, const std::optional<GpuFit>& gpu) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::array();
   for (const FitPart& part : fit.parts) {
     parts.push_back(
         {{"name", part.name}, {"bytes", part.bytes}, {"bytes_per_token", part.bytes_per_token}});
   }
-  const nlohmann::ordered_json all = {{"parts", parts},
-                                      {"memory", request.memory},
-                                      {"context", request.context},
-                                      {"sequences", request.sequences},
-                                      {"fits", fit.fits},
-                                      {"least_memory", fit.least_memory},
-                                      {"in_memory", fit.in_memory()},
-                                      {"caches", fit.caches},
-                                      {"experts_in_memory", fit.experts_in_memory},
-                                      {"experts_on_disk", fit.experts_on_disk},
-                                      {"rows_in_memory", fit.rows_in_memory},
-                                      {"rows_on_disk", fit.rows_on_disk},
-                                      {"bytes_from_memory_per_step", fit.bytes_from_memory},
-                                      {"bytes_from_disk_per_step", fit.bytes_from_disk},
-                                      {"memory_bytes_per_second", request.memory_bytes_per_second},
-                                      {"disk_bytes_per_second", request.disk_bytes_per_second},
-                                      {"operations_per_second", request.operations_per_second},
-                                      {"tokens_per_second", fit.tokens_per_second},
-                                      {"prompt_tokens_per_second", fit.prompt_tokens_per_second}};
+  nlohmann::ordered_json all = {{"parts", parts},
+                                {"memory", request.memory},
+                                {"context", request.context},
+                                {"sequences", request.sequences},
+                                {"fits", fit.fits},
+                                {"least_memory", fit.least_memory},
+                                {"in_memory", fit.in_memory()},
+                                {"caches", fit.caches},
+                                {"experts_in_memory", fit.experts_in_memory},
+                                {"experts_on_disk", fit.experts_on_disk},
+                                {"rows_in_memory", fit.rows_in_memory},
+                                {"rows_on_disk", fit.rows_on_disk},
+                                {"bytes_from_memory_per_step", fit.bytes_from_memory},
+                                {"bytes_from_disk_per_step", fit.bytes_from_disk},
+                                {"memory_bytes_per_second", request.memory_bytes_per_second},
+                                {"disk_bytes_per_second", request.disk_bytes_per_second},
+                                {"operations_per_second", request.operations_per_second},
+                                {"tokens_per_second", fit.tokens_per_second},
+                                {"prompt_tokens_per_second", fit.prompt_tokens_per_second}};
+  if (gpu) all["gpu"] = gpu_json(*gpu);
   fmt::print("{}\n", all.dump(2));
 }
 
@@ -158,8 +195,14 @@ Status run_command(const FitCommandOptions& options) {
   CACHALOT_TRY(const Isa isa, isa_from_environment());
   measure(options, isa, request);
   const Fit result = fit(config, request);
+  std::optional<GpuFit> gpu;
+  if (options.gpu_memory > 0) {
+    CACHALOT_TRY(gpu, fit_gpu(config, request,
+                              {.memory = options.gpu_memory,
+                               .bytes_per_second = options.gpu_gigabytes_per_second * 1e9}));
+  }
   if (options.json) {
-    print_json(result, request);
+    print_json(result, request, gpu);
   } else {
     print_parts(result);
   }
@@ -174,6 +217,7 @@ Status run_command(const FitCommandOptions& options) {
   if (options.json) return {};
   print_placement(result, request);
   print_speed(result, request);
+  if (gpu) print_gpu(*gpu, options, request);
   print_advice(result, options, request);
   return {};
 }
@@ -202,6 +246,14 @@ void add_fit_command(CLI::App& app) {
   command
       ->add_option("--bandwidth", options->memory_gigabytes_per_second,
                    "What the memory reads, GB/s (default: measured)")
+      ->check(number_from(0.1, 100000));
+  command
+      ->add_option("--gpu-memory", options->gpu_memory,
+                   "A GPU beside this machine that holds so much, as 141GB: what lies there")
+      ->transform(size_in_bytes());
+  command
+      ->add_option("--gpu-bandwidth", options->gpu_gigabytes_per_second,
+                   "What that GPU's memory reads, GB/s")
       ->check(number_from(0.1, 100000));
   command->add_option("--threads", options->threads, "CPU threads (0: one per available CPU)")
       ->check(CLI::Range(0, 1024));

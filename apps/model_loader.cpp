@@ -158,7 +158,9 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
       .encoder = {.threads = engine_settings.threads, .isa = engine_settings.isa},
       .local_files = options.local_pictures,
       .fetcher = options.fetcher};
-  if (engine_settings.backend == Backend::reference) pictures.encoder.backend = Backend::reference;
+  if (engine_settings.backend != Backend::checked) {
+    pictures.encoder.backend = engine_settings.backend;
+  }
   return LoadedModel{checkpoint,        std::move(tokenizer),
                      std::move(engine), std::move(generation),
                      seconds,           std::make_shared<PictureReader>(checkpoint, pictures)};

@@ -9,6 +9,17 @@ double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
 }  // namespace
 
+// Values in BF16. A picture of 4,096 patches has some rows of each kind at a time.
+int64_t vision_memory(const ModelConfig& config) {
+  if (!config.has_vision()) return 0;
+  const int64_t dim = config.vision_dim, inner = config.vision_inter_dim;
+  const int64_t cell = dim * config.vision_downsample_ratio * config.vision_downsample_ratio;
+  const int64_t weights =
+      config.vision_n_layers * (4 * dim * dim + 3 * dim * inner) + (cell + config.dim) * config.dim;
+  const int64_t picture = 4096 * (6 * dim + 3 * inner + cell);
+  return 2 * (weights + picture);
+}
+
 // The largest is what the experts of a step leave behind: a row of hidden values and one of outputs
 // per token and choice. Scores of the index take at most 1 GiB.
 int64_t kernel_memory(const ModelConfig& config, int64_t step_tokens) {
@@ -23,14 +34,15 @@ Result<WeightPlacement> place_on_gpu(const ModelWeights& weights, const ModelCon
   const int64_t kernels = kernel_memory(config, options.max_step_tokens);
   const int64_t there = options.gpu_memory > 0 ? std::min(options.gpu_memory, device.free_memory)
                                                : device.free_memory;
-  const int64_t besides = caches + workspace + kernels;
+  const int64_t besides = caches + workspace + kernels + vision_memory(config);
   WeightPlacement dense = place_dense_weights(weights);
   if (dense.bytes + besides > there) {
     return fail(
         "{}: {:.1f} GB of weights that every token needs, {:.1f} GB of caches and {:.1f} GB of "
-        "workspace do not fit in {:.1f} GB{}: a shorter --context, fewer sequences or a smaller "
+        "workspace and vision do not fit in {:.1f} GB{}: a shorter --context, fewer sequences or a "
+        "smaller "
         "--chunk take less",
-        device.name, gigabytes(dense.bytes), gigabytes(caches), gigabytes(workspace + kernels),
+        device.name, gigabytes(dense.bytes), gigabytes(caches), gigabytes(besides - caches),
         gigabytes(there), options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory");
   }
   if (options.experts_on == ExpertsOn::cpu) return dense;

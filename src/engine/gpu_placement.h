@@ -7,6 +7,9 @@
 
 namespace cachalot {
 
+// What the vision tower takes, with the workspace of a large picture; 0 without one.
+int64_t vision_memory(const ModelConfig& config);
+
 // Device memory that kernels take besides the arena (cuda::Scratch), graphs and the driver, for
 // steps of up to this many tokens.
 int64_t kernel_memory(const ModelConfig& config, int64_t step_tokens);

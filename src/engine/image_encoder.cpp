@@ -45,6 +45,10 @@ Result<std::unique_ptr<ImageEncoder>> ImageEncoder::make(
     std::shared_ptr<const Checkpoint> checkpoint, const ImageEncoderOptions& options) {
   CACHALOT_CHECK(options.backend != Backend::checked, "no checked image encoder");
   CACHALOT_TRY(VisionWeights weights, VisionWeights::bind(*checkpoint));
+  if (options.backend == Backend::cuda) {
+    CACHALOT_TRY([[maybe_unused]] const cuda::DeviceInfo device, cuda::find_device());
+    CACHALOT_OK(weights.place_in(cuda::device_memory()));
+  }
   const Isa isa = options.isa.value_or(best_isa());
   if (!supports(isa)) return fail("this CPU does not support {}", name_of(isa));
   return std::unique_ptr<ImageEncoder>(
@@ -75,13 +79,26 @@ std::vector<bf16> ImageEncoder::features(const PatchGrid& grid, std::span<const 
   for (int64_t i = 0; i < grid.patches(); ++i) {
     std::copy_n(patches.data() + i * width, width, padded.data() + i * weights_.patch_width);
   }
-  const View<const bf16> input(padded.data(), {grid.patches(), weights_.patch_width});
+  View<const bf16> input(padded.data(), {grid.patches(), weights_.patch_width});
+  const bool on_gpu = options_.backend == Backend::cuda;
+  const MemorySpace& memory = on_gpu ? cuda::device_memory() : host_memory();
   const auto run = [&](auto& queue) {
     const View<bf16> rows = see(queue, config(), weights_, grid, input);
-    return std::vector<bf16>(rows.data, rows.data + rows.elements());
+    std::vector<bf16> out(static_cast<size_t>(rows.elements()));
+    memory.copy(out.data(), rows.data, static_cast<size_t>(rows.bytes()));
+    return out;
   };
   // As large as this picture needs, and given back afterwards.
-  Arena arena(plan_vision_workspace(config(), weights_, grid));
+  Arena arena(plan_vision_workspace(config(), weights_, grid), memory);
+  if (on_gpu) {
+    Arena patches_arena(static_cast<size_t>(input.bytes()), memory);
+    const View<bf16> brought = patches_arena.allocate<bf16>(input.shape);
+    memory.copy(brought.data, input.data, static_cast<size_t>(input.bytes()));
+    input = brought;
+    ThreadTeam team(1);
+    hybrid::Queue queue(std::move(arena), team, isa_);
+    return run(queue);
+  }
   if (options_.backend == Backend::reference) {
     reference::Queue queue(std::move(arena));
     return run(queue);

@@ -34,7 +34,7 @@ struct EncodedImage {
 };
 
 struct ImageEncoderOptions {
-  Backend backend = Backend::cpu;  // cpu or reference
+  Backend backend = Backend::cpu;  // cpu, cuda or reference
   int threads = 0;                 // 0: one per CPU this process may use
   std::optional<Isa> isa;          // absent: the best this CPU has
   int64_t cache_bytes = int64_t{256} << 20;

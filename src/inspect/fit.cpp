@@ -55,13 +55,6 @@ int64_t bytes_read(const ModelConfig& config, const TensorSpec& tensor, Kind kin
   return 0;
 }
 
-// Experts of a layer that `tokens` tokens choose when every expert is as likely.
-double experts_chosen(const ModelConfig& config, int64_t tokens) {
-  const auto all = static_cast<double>(config.n_routed_experts);
-  const double missed = 1 - static_cast<double>(config.n_activated_experts) / all;
-  return all * (1 - std::pow(missed, static_cast<double>(tokens)));
-}
-
 int64_t cache_bytes(const ModelConfig& config, const FitRequest& request) {
   CacheOptions options;
   options.slots = request.sequences;
@@ -110,6 +103,12 @@ int64_t cache_bytes_read(const ModelConfig& config, int64_t context) {
     bytes += scored * index_key_row_bytes(config.index_head_dim);
   }
   return bytes;
+}
+
+double experts_chosen(const ModelConfig& config, int64_t tokens) {
+  const auto all = static_cast<double>(config.n_routed_experts);
+  const double missed = 1 - static_cast<double>(config.n_activated_experts) / all;
+  return all * (1 - std::pow(missed, static_cast<double>(tokens)));
 }
 
 double weight_flops(const ModelConfig& config) {

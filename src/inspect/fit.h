@@ -27,6 +27,9 @@ struct FitPart {
 // In the order of the checkpoint's files; the bytes add up to all its tensors.
 std::vector<FitPart> checkpoint_parts(const ModelConfig& config);
 
+// Experts of a layer that `tokens` tokens choose when every expert is as likely.
+double experts_chosen(const ModelConfig& config, int64_t tokens);
+
 // Cache bytes one decoded token reads at `context` positions (spec: performance, 1).
 int64_t cache_bytes_read(const ModelConfig& config, int64_t context);
 

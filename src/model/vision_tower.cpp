@@ -238,8 +238,7 @@ View<bf16> see(Q& queue, const ModelConfig& config, const VisionWeights& weights
   ArenaScope scope(arena);
   const Sight sight{.config = config,
                     .grid = grid,
-                    .frequencies = {weights.frequencies.data(),
-                                    {static_cast<int64_t>(weights.frequencies.size())}},
+                    .frequencies = weights.placed_frequencies(),
                     .stream = arena.allocate<bf16>({n, config.vision_dim}),
                     .x = arena.allocate<bf16>({n, config.vision_dim}),
                     .update = arena.allocate<bf16>({n, config.vision_dim})};

@@ -71,4 +71,40 @@ Result<VisionWeights> VisionWeights::bind(const Checkpoint& checkpoint) {
   return weights;
 }
 
+Status VisionWeights::place_in(const MemorySpace& memory) {
+  Status status;
+  const auto place = [&](auto& view) {
+    if (view.absent() || !status) return;
+    const auto bytes = static_cast<size_t>(view.bytes());
+    std::unique_ptr<void, ReleaseTo> block(memory.allocate(bytes), ReleaseTo{&memory});
+    if (block == nullptr) {
+      status = fail("no room on the device for the vision tower");
+      return;
+    }
+    memory.copy(block.get(), view.data, bytes);
+    view.data = static_cast<decltype(view.data)>(block.get());
+    placed_.push_back(std::move(block));
+  };
+  const auto place_biased = [&](BiasedMatrix& matrix) {
+    place(matrix.weight.values);
+    place(matrix.bias);
+  };
+  place_biased(patch_embed);
+  for (VisionBlockWeights& block : blocks) {
+    place(block.attention_norm);
+    place_biased(block.wqkv);
+    place_biased(block.wo);
+    place(block.mlp_norm);
+    place(block.w1.values);
+    place(block.w2.values);
+  }
+  place(norm);
+  place_biased(aligner_w1);
+  place_biased(aligner_w2);
+  View<const float> angles = placed_frequencies();
+  place(angles);
+  placed_frequencies_ = angles.data;
+  return status;
+}
+
 }  // namespace cachalot

@@ -2,12 +2,14 @@
 // 4).
 #pragma once
 
+#include <iterator>
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "tensor/matrix.h"
+#include "tensor/memory.h"
 
 namespace cachalot {
 
@@ -31,6 +33,8 @@ class VisionWeights {
   // The checkpoint, validated, must outlive the result. Errors: the model has no vision tower, or a
   // width the matrix kernels cannot take (no multiple of 32).
   static Result<VisionWeights> bind(const Checkpoint& checkpoint);
+  // Moves what the tower reads, all but the marks, to other memory. Errors: there is no room.
+  Status place_in(const MemorySpace& memory);
 
   BiasedMatrix patch_embed;  // [vision_dim, patch_width]: a copy, zeros behind the patch's values
   int64_t patch_width = 0;   // 3 * patch^2, up to the next multiple of 32
@@ -40,9 +44,16 @@ class VisionWeights {
   BiasedMatrix aligner_w2;               // [dim, dim]
   View<const bf16> start, newline, end;  // [dim] the marks of a span
   std::vector<float> frequencies;        // [head_dim / 4] angle per patch
+  // Where the tower reads them.
+  View<const float> placed_frequencies() const {
+    return {placed_frequencies_ ? placed_frequencies_ : frequencies.data(),
+            {std::ssize(frequencies)}};
+  }
 
  private:
   std::vector<bf16> patch_values_;
+  const float* placed_frequencies_ = nullptr;
+  std::vector<std::unique_ptr<void, ReleaseTo>> placed_;
 };
 
 }  // namespace cachalot
