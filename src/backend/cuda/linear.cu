@@ -1,4 +1,5 @@
 #include "backend/cuda/dense_bf16.h"
+#include "backend/cuda/dense_fp8.h"
 #include "backend/cuda/launch.h"
 
 namespace cachalot::cuda {
@@ -6,7 +7,15 @@ namespace cachalot::cuda {
 void linear(Queue& queue, const LinearArgs& args) {
   check_shapes(args);
   if (!args.weight.quantized()) return linear_bf16(queue, args);
-  CACHALOT_CHECK(false, "not written yet");
+  Scratch scratch(queue);
+  const QuantizedRows x =
+      quantize_rows(queue, scratch, args.x.data, args.x.extent(0), args.x.extent(1));
+  multiply_fp8(queue, scratch, args.weight, x,
+               {.y = args.y.data,
+                .y_f32 = args.y_f32.data,
+                .bias = args.bias.data,
+                .norm = args.norm.data,
+                .norm_eps = args.norm_eps});
 }
 
 }  // namespace cachalot::cuda

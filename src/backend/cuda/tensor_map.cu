@@ -1,6 +1,5 @@
-#include "backend/cuda/tensor_map.h"
-
 #include "backend/cuda/launch.h"
+#include "backend/cuda/tensor_map.h"
 
 namespace cachalot::cuda {
 namespace {

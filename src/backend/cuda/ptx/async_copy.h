@@ -160,6 +160,12 @@ __device__ inline void sync_threads_of(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// All threads of all blocks of the cluster: before the first use of another block's barriers or
+// memory, and before leaving what others may still write to.
+__device__ inline void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 // Registers per thread of a warpgroup, a multiple of 8; for kernels with __launch_bounds__(n, 1),
 // each role one branch of a single if.
 template <int count>

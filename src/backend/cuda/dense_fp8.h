@@ -1,0 +1,27 @@
+// Products of quantized activations with FP8 weights: y = x . weight^T (spec: model, 2.5).
+//
+// Per block of 32 columns, ascending: sum = fma(products of the block, x's scale * the tile's
+// scale, sum), the block's products added by the tensor core. Long rows are cut into chunks by the
+// weight's shape alone (plan/dense_fp8_plan.h), whose sums are added in ascending order. So an
+// element has the same bits however many rows x has.
+#pragma once
+
+#include "backend/cuda/quantize_fp8.h"
+#include "tensor/matrix.h"
+
+namespace cachalot::cuda {
+
+// Where a product goes: exactly one of y and y_f32.
+struct Fp8Output {
+  bf16* y = nullptr;           // [rows, out], at a multiple of 16
+  float* y_f32 = nullptr;      // [rows, out] unrounded; neither bias nor norm
+  const bf16* bias = nullptr;  // [out]
+  const bf16* norm = nullptr;  // [out]
+  float norm_eps = 0;
+};
+
+// x.columns == weight.columns. x is read, its weight fetched before that.
+void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const QuantizedRows& x,
+                  const Fp8Output& out);
+
+}  // namespace cachalot::cuda

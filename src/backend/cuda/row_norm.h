@@ -1,0 +1,14 @@
+// rms_norm over rows of BF16 that a product has written, in place.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/queue.h"
+
+namespace cachalot::cuda {
+
+// y [rows, width] = RNE_BF16(norm * (y / sqrt(mean(y^2) + eps)))
+void normalize_rows(Queue& queue, bf16* y, const bf16* norm, int64_t rows, int64_t width,
+                    float eps);
+
+}  // namespace cachalot::cuda
