@@ -1,4 +1,4 @@
-// hyper_collapse in two routes; the shape of the stream chooses.
+// hyper_collapse in two routes; the shape of the stream chooses. For .cu files.
 #pragma once
 
 #include "backend/cuda/queue.h"
@@ -7,7 +7,46 @@ namespace cachalot::cuda {
 
 inline constexpr int kMostCopies = 8;
 
+// HyperCollapseArgs as a kernel takes them.
+struct Collapse {
+  const bf16* stream;
+  const float* pre_in;
+  const float* fn;  // nullptr: no coefficients
+  const float* base;
+  const float* scale;
+  const bf16* norm;  // nullptr: x is not normed
+  bf16* x;
+  float* pre_out;
+  float* post;
+  float* comb;
+  int64_t tokens, dim, iterations;
+  int copies;
+  float norm_eps, hc_eps;
+
+  explicit Collapse(const HyperCollapseArgs& args)
+      : stream(args.stream.data),
+        pre_in(args.pre_in.data),
+        fn(args.fn.data),
+        base(args.base.data),
+        scale(args.scale.data),
+        norm(args.norm.data),
+        x(args.x.data),
+        pre_out(args.pre_out.data),
+        post(args.post.data),
+        comb(args.comb.data),
+        tokens(args.stream.extent(0)),
+        dim(args.stream.extent(2)),
+        iterations(args.sinkhorn_iterations),
+        copies(static_cast<int>(args.stream.extent(1))),
+        norm_eps(args.norm_eps),
+        hc_eps(args.hc_eps) {}
+};
+
 // Any stream of at most kMostCopies copies: a block per token.
 void collapse_any(Queue& queue, const HyperCollapseArgs& args);
+
+// The released model's stream, with coefficients: clusters of blocks that share a tile of tokens.
+bool cluster_takes(const HyperCollapseArgs& args);
+void collapse_cluster(Queue& queue, const HyperCollapseArgs& args);
 
 }  // namespace cachalot::cuda

@@ -10,22 +10,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostMixes = (2 + kMostCopies) * kMostCopies;
 
-struct Collapse {
-  const bf16* stream;
-  const float* pre_in;
-  const float* fn;  // nullptr: no coefficients
-  const float* base;
-  const float* scale;
-  const bf16* norm;  // nullptr: x is not normed
-  bf16* x;
-  float* pre_out;
-  float* post;
-  float* comb;
-  int64_t dim, iterations;
-  int copies;
-  float norm_eps, hc_eps;
-};
-
 // Row `line` of the m x m matrix (columns: stride m) over its sum. One lane each.
 __device__ void normalize(float* first, int count, int stride, float eps) {
   float sum = 0;
@@ -143,21 +127,7 @@ void collapse_any(Queue& queue, const HyperCollapseArgs& args) {
          {.blocks = static_cast<unsigned>(args.stream.extent(0)),
           .threads = kThreads,
           .shared_bytes = static_cast<size_t>((copies + 1) * dim) * sizeof(bf16)},
-         Collapse{.stream = args.stream.data,
-                  .pre_in = args.pre_in.data,
-                  .fn = args.fn.data,
-                  .base = args.base.data,
-                  .scale = args.scale.data,
-                  .norm = args.norm.data,
-                  .x = args.x.data,
-                  .pre_out = args.pre_out.data,
-                  .post = args.post.data,
-                  .comb = args.comb.data,
-                  .dim = dim,
-                  .iterations = args.sinkhorn_iterations,
-                  .copies = static_cast<int>(copies),
-                  .norm_eps = args.norm_eps,
-                  .hc_eps = args.hc_eps});
+         Collapse(args));
 }
 
 }  // namespace cachalot::cuda

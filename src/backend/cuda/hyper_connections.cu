@@ -80,7 +80,11 @@ void check_stream(View<const bf16> stream) {
 void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   check_shapes(args);
   check_stream(args.stream);
-  collapse_any(queue, args);
+  if (cluster_takes(args)) {
+    collapse_cluster(queue, args);
+  } else {
+    collapse_any(queue, args);
+  }
 }
 
 void hyper_expand(Queue& queue, const HyperExpandArgs& args) {
