@@ -8,9 +8,9 @@ SOAK_ROUNDS ?= 20
 
 RELEASE := build/release
 CACHALOT := $(RELEASE)/apps/cachalot
-SOURCES = $(shell find src apps tests fuzz -name '*.cpp' -o -name '*.h')
+SOURCES = $(shell find src apps tests fuzz -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help run test clients build dev cuda device tidy format format-check fuzz bench soak clean
+.PHONY: help run test clients build dev gpu device tidy format format-check fuzz bench soak clean
 
 help:
 	@echo 'make run           install what is missing, build, ask the built-in model a question'
@@ -19,7 +19,7 @@ help:
 	@echo 'make clients       test the server with clients: Python packages, the web page in a browser'
 	@echo 'make dev           unit tests with AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make device        binaries that need nothing but libc where they run: build/device'
-	@echo 'make cuda          check that this machine compiles for Hopper (no CUDA code yet)'
+	@echo 'make gpu           the CUDA backend and all tests that need a Hopper GPU, on a machine that has one'
 	@echo 'make tidy          clang-tidy over the whole project'
 	@echo 'make format        clang-format in place; format-check only looks'
 	@echo 'make fuzz          every parser under libFuzzer, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
@@ -57,9 +57,10 @@ device: packages
 	cmake --preset device
 	cmake --build --preset device --parallel $(JOBS)
 
-cuda: packages
+gpu: packages
 	cmake --preset cuda
-	cmake --build --preset cuda --parallel $(JOBS) --target cachalot
+	cmake --build --preset cuda --parallel $(JOBS) --target cachalot gpu_tests
+	ctest --preset gpu
 
 tidy:
 	tools/install_packages.sh tidy

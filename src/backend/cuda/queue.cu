@@ -41,9 +41,17 @@ void check(cudaError_t status, const char* what) {
 
 Result<DeviceInfo> find_device() {
   int count = 0;
-  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
-    cudaGetLastError();
-    return fail("no GPU: expected an NVIDIA Hopper GPU and its driver, found {}",
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  // What the runtime also says where there is no driver at all.
+  if (status == cudaErrorInsufficientDriver) {
+    return fail(
+        "no GPU: expected an NVIDIA Hopper GPU with a driver for CUDA {}.{}, found no driver "
+        "or an older one",
+        CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
+  if (status != cudaSuccess || count == 0) {
+    return fail("no GPU: expected an NVIDIA Hopper GPU, found {}",
                 status == cudaSuccess ? "none" : cudaGetErrorString(status));
   }
   cudaDeviceProp properties{};
