@@ -13,6 +13,7 @@ size_t aligned(int64_t bytes) {
 }
 
 // The arrays of a step that go in one copy, in their order.
+constexpr size_t kArrays = 7;
 template <class Visit>
 void for_each_array(StepInputs& inputs, Visit visit) {
   for (auto* array :
@@ -25,12 +26,13 @@ void for_each_array(StepInputs& inputs, Visit visit) {
 }  // namespace
 
 std::byte* GrowingBuffer::reserve(size_t bytes) {
-  if (blocks_.empty() || bytes > capacity_) {
+  if (block_ == nullptr || bytes > capacity_) {
+    block_.reset();
     capacity_ = std::max(bytes, capacity_ * 2);
-    blocks_.emplace_back(memory_->allocate(capacity_), ReleaseTo{memory_});
-    CACHALOT_CHECK(blocks_.back() != nullptr, "{} bytes", capacity_);
+    block_ = {memory_->allocate(capacity_), ReleaseTo{memory_}};
+    CACHALOT_CHECK(block_ != nullptr, "{} bytes", capacity_);
   }
-  return static_cast<std::byte*>(blocks_.back().get());
+  return static_cast<std::byte*>(block_.get());
 }
 
 // Copies what an observer is shown to the host, and what it leaves there back.
@@ -51,7 +53,7 @@ class CudaDevice::Shower final : public Observer {
   std::vector<std::byte> values_;
 };
 
-CudaDevice::CudaDevice(Arena arena, int threads, Isa isa)
+CudaDevice::CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens)
     : team(threads),
       queue(std::move(arena), team, isa),
       staged_inputs_(cuda::pinned_memory()),
@@ -59,7 +61,10 @@ CudaDevice::CudaDevice(Arena arena, int threads, Isa isa)
       staged_pages_(cuda::pinned_memory()),
       pages_(cuda::device_memory()),
       image_rows_(cuda::device_memory()),
-      outputs_(cuda::pinned_memory()) {}
+      outputs_(cuda::pinned_memory()) {
+  // Graphs read a step's arrays where they are: never to move.
+  inputs_.reserve(kArrays * aligned(most_tokens * int64_t{sizeof(int32_t)}));
+}
 
 StepInputs CudaDevice::bring(const StepInputs& host) {
   // Copies of the step before read what is written here.

@@ -19,7 +19,7 @@
 
 namespace cachalot {
 
-// Memory that grows to what is asked of it; the old one is kept for graphs that use it.
+// Memory that grows to what is asked of it.
 class GrowingBuffer {
  public:
   explicit GrowingBuffer(const MemorySpace& memory) : memory_(&memory) {}
@@ -28,13 +28,14 @@ class GrowingBuffer {
 
  private:
   const MemorySpace* memory_;
-  std::vector<std::unique_ptr<void, ReleaseTo>> blocks_;
+  std::unique_ptr<void, ReleaseTo> block_;
   size_t capacity_ = 0;
 };
 
 class CudaDevice {
  public:
-  CudaDevice(Arena arena, int threads, Isa isa);
+  // most_tokens: of a step.
+  CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens);
   void use_store(WeightStore* store) { queue.cpu().use_store(store); }
 
   StepInputs bring(const StepInputs& inputs);

@@ -305,7 +305,9 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
       fmt::format("cpu, {}, {} thread{}", name_of(isa), threads, threads == 1 ? "" : "s");
   if (options.backend == Backend::cuda) {
     parts.arithmetic = "cuda, " + parts.arithmetic;
-    return std::make_unique<LocalEngine<CudaDevice>>(std::move(parts), placed, threads, isa);
+    return std::make_unique<LocalEngine<CudaDevice>>(
+        std::move(parts), placed, threads, isa,
+        std::max(most_tokens, options.max_sequences * config.dspark_block_size));
   }
   if (options.backend == Backend::checked) {
     return std::make_unique<LocalEngine<CheckedDevice>>(std::move(parts), "checked " + description,
