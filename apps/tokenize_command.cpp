@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/token_classes.h"
 #include "default_model.h"
 #include "report.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/engram_token_map.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cachalot {
@@ -75,6 +77,12 @@ Result<json> convert_line(const Tokenizer& tokenizer, const TokenizeOptions& opt
 
 }  // namespace
 
+Status write_token_map(const TokenizeOptions& options) {
+  CACHALOT_TRY(const Tokenizer tokenizer, Tokenizer::load(options.model));
+  CACHALOT_TRY(const EngramTokenMap map, engram_token_map(tokenizer));
+  return write_token_classes(options.map, map.class_of);
+}
+
 Status tokenize_lines(const TokenizeOptions& options, std::istream& in, std::ostream& out) {
   CACHALOT_TRY(const Tokenizer tokenizer, Tokenizer::load(options.model));
   std::string text;
@@ -107,9 +115,15 @@ void add_tokenize_command(CLI::App& app) {
       ->add_flag("--compatible", options->compatible,
                  "Spellings of control tokens in the text become their ids")
       ->excludes(decode);
+  command
+      ->add_option("--map", options->map,
+                   "Write the engram class of every token to this file, for programs without a "
+                   "tokenizer, and nothing else")
+      ->excludes(decode);
   command->callback([options] {
     std::ios::sync_with_stdio(false);
-    const Status status = tokenize_lines(*options, std::cin, std::cout);
+    const Status status = options->map.empty() ? tokenize_lines(*options, std::cin, std::cout)
+                                               : write_token_map(*options);
     if (status) return;
     report("error: {}\n", status.error().message);
     throw CLI::RuntimeError(1);

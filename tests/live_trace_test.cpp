@@ -7,6 +7,7 @@
 
 #include "engine/generation.h"
 #include "test_engine.h"
+#include "tokenizer/tokenizer.h"
 
 namespace cachalot {
 namespace {

@@ -213,9 +213,8 @@ class CachesAfter {
       : checkpoint_(test::open_checkpoint(folder)),
         caches_(config(), {.max_context = 256, .shortcut_tail = 16}) {
     auto weights = ModelWeights::bind(*checkpoint_);
-    auto classes = engram_token_map(*Tokenizer::load(folder));
-    if (!weights || !classes) throw std::runtime_error("unreadable model");
-    const ModelConstants constants = ModelConstants::make(config(), classes->class_of);
+    if (!weights) throw std::runtime_error("unreadable model");
+    const ModelConstants constants = ModelConstants::make(config(), test::token_classes_of(folder));
     const auto count = static_cast<int64_t>(tokens.size());
     Ids positions, zeros(tokens.size(), 0), text(tokens.size(), -1);
     for (int32_t i = 0; i < count; ++i) positions.push_back(i);

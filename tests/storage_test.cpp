@@ -15,6 +15,8 @@
 #include "engine/generation.h"
 #include "engine/stored_weights.h"
 #include "test_engine.h"
+#include "tokenizer/engram_token_map.h"
+#include "tokenizer/tokenizer.h"
 
 namespace cachalot {
 namespace {

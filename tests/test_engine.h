@@ -1,4 +1,5 @@
-// Opens a model folder the way the program does.
+// Opens a model folder the way the program does, with the token classes `tokenize --map` wrote of
+// its tokenizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,9 +10,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/token_classes.h"
 #include "engine/engine.h"
-#include "tokenizer/engram_token_map.h"
-#include "tokenizer/tokenizer.h"
 
 namespace cachalot::test {
 
@@ -41,13 +41,17 @@ inline EngineOptions on_test_backend(EngineOptions options) {
   return options;
 }
 
+inline std::vector<int32_t> token_classes_of(const std::filesystem::path& folder) {
+  auto classes =
+      read_token_classes(data_path("token_classes") / (folder.filename().string() + ".i32le"));
+  if (!classes) throw std::runtime_error(classes.error().message);
+  return std::move(*classes);
+}
+
 inline std::unique_ptr<Engine> open_engine(const std::filesystem::path& folder,
                                            const EngineOptions& options) {
-  auto tokenizer = Tokenizer::load(folder);
-  if (!tokenizer) throw std::runtime_error(tokenizer.error().message);
-  auto classes = engram_token_map(*tokenizer);
-  if (!classes) throw std::runtime_error(classes.error().message);
-  auto engine = make_engine(open_checkpoint(folder), classes->class_of, on_test_backend(options));
+  auto engine =
+      make_engine(open_checkpoint(folder), token_classes_of(folder), on_test_backend(options));
   if (!engine) throw std::runtime_error(engine.error().message);
   return std::move(*engine);
 }

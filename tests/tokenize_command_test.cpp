@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <sstream>
 #include <string>
+#include <utility>
 
 namespace cachalot {
 namespace {
@@ -62,6 +65,27 @@ TEST(TokenizeCommand, ShowsBytesThatAreNoTextAsReplacementCharacters) {
 TEST(TokenizeCommand, NamesAMissingModel) {
   EXPECT_NE(tokenize("", false, false, "/nonexistent").error.find("tokenizer.json"),
             std::string::npos);
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// What the engine's tests read instead of tokenizers; the release's is the specification's own.
+TEST(TokenizeCommand, WritesTheTokenClassesOfAModel) {
+  const std::filesystem::path data = CACHALOT_SOURCE_DIR "/tests/data";
+  const std::pair<std::filesystem::path, std::filesystem::path> models[] = {
+      {CACHALOT_SOURCE_DIR "/models/nano", data / "token_classes/nano.i32le"},
+      {data / "tiny-a", data / "token_classes/tiny-a.i32le"},
+      {data / "tiny-b", data / "token_classes/tiny-b.i32le"},
+      {data / "tokenizers/v41", data / "engram_token_map_v41.i32le"}};
+  const std::string written = testing::TempDir() + "token_classes_of_a_model";
+  for (const auto& [model, expected] : models) {
+    const Status status = write_token_map({.model = model.string(), .map = written});
+    ASSERT_TRUE(status) << model << ": " << status.error().message;
+    EXPECT_EQ(bytes_of(written), bytes_of(expected)) << model;
+  }
 }
 
 }  // namespace
