@@ -1,8 +1,8 @@
 // Many rows of x (docs/kernels/dense_fp8.md). A block walks tiles of 128 rows of x and 128 of the
 // weight: one thread brings steps of 128 columns into a ring of stages, two consumer warpgroups
-// multiply 64 rows of x each. While one adds a block's products to its sums the other's are in the
-// tensor cores. Two blocks of a cluster have the same rows of the weight: each brings half of them
-// for both.
+// multiply 64 rows of x each. While a block of 32 columns' products are added to the sums the next
+// ones are in the tensor cores. Two blocks of a cluster have the same rows of the weight: each
+// brings half of them for both.
 #include <algorithm>
 
 #include "backend/cuda/dense_fp8_parts.cuh"
@@ -15,17 +15,24 @@ namespace {
 constexpr int kTile = 128;   // rows of x, and of the weight
 constexpr int kCluster = 2;  // blocks
 constexpr int kGroups = 2;   // consumer warpgroups, 64 rows of x each
-constexpr int kStages = 5;
 constexpr int kXAt = 0, kWeightAt = kTile * kStepColumns, kTileScalesAt = 2 * kWeightAt;
 constexpr int kXScalesAt = kTileScalesAt + 128;
 constexpr int kStageBytes = kTileScalesAt + 1024;
 constexpr uint32_t kBytes =
     2 * kTile * kStepColumns + kTile / 32 * kStepBlocks * 4 + kTile * sizeof(uint32_t);
-constexpr int kOutputAt = kStages * kStageBytes;
-constexpr int kOutputBytes = kTile * kTile * 2;
 constexpr int kBoxColumns = 64, kBoxBytes = 64 * kBoxColumns * 2;  // of the output
-constexpr int kBarriersAt = kOutputAt + kOutputBytes;
-constexpr size_t kSharedBytes = 1024 + kBarriersAt + 2 * kStages * sizeof(Barrier);
+constexpr int kOutputBytes = kTile * kTile * 2;
+
+// With chunks the sums of those before lie in shared memory, where the output is put in the end:
+// registers hold the chunk's sums and two blocks' products.
+template <bool kChunks>
+struct Layout {
+  static constexpr int kStages = kChunks ? 4 : 5;
+  static constexpr int kOutputAt = kStages * kStageBytes;
+  static constexpr int kBarriersAt = kOutputAt + kOutputBytes * (kChunks ? 2 : 1);
+  static constexpr size_t kSharedBytes = 1024 + kBarriersAt + 2 * kStages * sizeof(Barrier);
+};
+
 constexpr int kThreads = (kGroups + 1) * 128;
 // Tiles of x that are walked together: with as many of the weight, what blocks read at a time stays
 // in L2.
@@ -59,30 +66,36 @@ struct Place {
 __device__ inline int first_work() { return static_cast<int>(blockIdx.x) / kCluster; }
 __device__ inline int work_step() { return static_cast<int>(gridDim.x) / kCluster; }
 
-struct Stages {
+template <bool kChunks>
+struct Shared {
+  using L = Layout<kChunks>;
   uint8_t* stages;
   Barrier *full, *empty;
 
-  __device__ explicit Stages(uint8_t* shared) {
+  __device__ explicit Shared(uint8_t* shared) {
     stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-    full = reinterpret_cast<Barrier*>(stages + kBarriersAt);
-    empty = full + kStages;
+    full = reinterpret_cast<Barrier*>(stages + L::kBarriersAt);
+    empty = full + L::kStages;
   }
-  __device__ uint8_t* at(int stage) const { return stages + stage * kStageBytes; }
+  __device__ uint8_t* stage(int index) const { return stages + index * kStageBytes; }
+  // A consumer warpgroup's own.
+  __device__ uint8_t* output(int group) const {
+    return stages + L::kOutputAt + group * ((L::kBarriersAt - L::kOutputAt) / kGroups);
+  }
 };
 
 // One thread. A stage is empty when the consumers of both blocks have left it: the weight's halves
 // go to both.
-__device__ inline void produce(const Many& p, const Stages& s) {
+template <bool kChunks>
+__device__ inline void produce(const Many& p, const Shared<kChunks>& s) {
   const int block = static_cast<int>(blockIdx.x) % kCluster;
-  int use = 0;
+  int stage = 0, round = 0;
   for (int work = first_work(); work < p.x_pairs * p.weight_tiles; work += work_step()) {
     const Place place(p, work);
-    for (int step = 0; step < p.cut.steps; ++step, ++use) {
-      const int stage = use % kStages;
-      uint8_t* to = s.at(stage);
+    for (int step = 0; step < p.cut.steps; ++step) {
+      uint8_t* to = s.stage(stage);
       Barrier* full = &s.full[stage];
-      if (use >= kStages) barrier_wait(&s.empty[stage], (use / kStages - 1) % 2);
+      if (round > 0) barrier_wait(&s.empty[stage], (round - 1) % 2);
       barrier_expect(full, kBytes);
       const int half = kTile / kCluster * block;
       copy_box_to_blocks(to + kWeightAt + half * kStepColumns, p.weight, step * kStepColumns,
@@ -91,20 +104,21 @@ __device__ inline void produce(const Many& p, const Stages& s) {
       copy_box(to + kTileScalesAt, p.tile_scales, step * kStepBlocks, place.weight / 32, full);
       copy_bulk(to + kXScalesAt, p.x_scales + int64_t{step} * p.scale_stride + place.x,
                 kTile * sizeof(uint32_t), full);
+      if (++stage == Layout<kChunks>::kStages) {
+        stage = 0;
+        ++round;
+      }
     }
   }
 }
 
 // Rounds 64 rows to BF16 and has them written. A tile in shared memory is two boxes of 64 columns,
-// swizzled: a warp's stores meet every bank once.
-__device__ inline void store(const Many& p, const Stages& s, const Place& place, int group,
+// swizzled: a warp's stores meet every bank once. `tile` is free: output_free().
+__device__ inline void store(const Many& p, uint8_t* tile, const Place& place, int group,
                              const float (&sums)[kTile / 2]) {
   const int thread = static_cast<int>(threadIdx.x) % 128, quad = thread % 4;
   const int row = thread / 32 * 16 + thread % 32 / 4;
-  uint8_t* tile = s.stages + kOutputAt + group * (kOutputBytes / kGroups);
   const int columns = min(kTile, p.out - place.weight);
-  if (thread == 0) wait_stores_read<0>();
-  sync_threads_of(1 + group, 128);
 #pragma unroll
   for (int j = 0; j < kTile / 8; ++j) {
     const int column = min(8 * j + 2 * quad, columns - 2) + place.weight;
@@ -126,90 +140,159 @@ __device__ inline void store(const Many& p, const Stages& s, const Place& place,
   commit_stores();
 }
 
+// Until the warpgroup's last output has been read.
+__device__ inline void output_free(int group) {
+  if (threadIdx.x % 128 == 0) wait_stores_read<0>();
+  sync_threads_of(1 + group, 128);
+}
+
+// sums = totals + sums, in shared memory; a thread has every 128th float4 for itself.
+__device__ inline void add_totals(const float4* totals, float (&sums)[kTile / 2]) {
+#pragma unroll
+  for (int i = 0; i < kTile / 8; ++i) {
+    const float4 total = totals[i * 128 + threadIdx.x % 128];
+    sums[4 * i] += total.x;
+    sums[4 * i + 1] += total.y;
+    sums[4 * i + 2] += total.z;
+    sums[4 * i + 3] += total.w;
+  }
+}
+
 template <bool kChunks>
-__device__ inline void consume(const Many& p, const Stages& s, int group) {
-  const int thread = static_cast<int>(threadIdx.x) % 128, warp = thread / 32;
-  const int lane = thread % 32;
-  const int x_row = group * 64 + warp * 16 + lane / 4;  // and that + 8
-  int use = 0;
-  float products[kTile / 2];
+class Consumer {
+  using L = Layout<kChunks>;
+
+ public:
+  __device__ Consumer(const Many& p, const Shared<kChunks>& shared, int group)
+      : p_(p), shared_(shared), group_(group) {}
+
+  __device__ void run() {
 #pragma unroll
-  for (float& product : products) product = 0;
-  for (int work = first_work(); work < p.x_pairs * p.weight_tiles; work += work_step()) {
-    const Place place(p, work);
-    float sums[kTile / 2], total[kChunks ? kTile / 2 : 1];
+    for (float& product : products_[0]) product = 0;
 #pragma unroll
-    for (float& sum : sums) sum = 0;
+    for (float& product : products_[1]) product = 0;
+    for (int work = first_work(); work < p_.x_pairs * p_.weight_tiles; work += work_step()) {
+      const Place place(p_, work);
 #pragma unroll
-    for (float& sum : total) sum = kNothing;
-    int chunk = 0, chunk_end = p.cut.first_step(1);
-    for (int step = 0; step < p.cut.steps; ++step, ++use) {
-      const int stage = use % kStages;
-      const uint8_t* from = s.at(stage);
-      barrier_wait(&s.full[stage], use / kStages % 2);
-      const uint64_t x = shared_descriptor(from + kXAt + group * 64 * kStepColumns,
-                                           SharedLayout::swizzle_128, 1024);
-      const uint64_t weight = shared_descriptor(from + kWeightAt, SharedLayout::swizzle_128, 1024);
-      const auto* x_scales = reinterpret_cast<const uint32_t*>(from + kXScalesAt);
-      const uint32_t x_codes[2] = {x_scales[x_row], x_scales[x_row + 8]};
-      const auto* tile_scales = reinterpret_cast<const float4*>(from + kTileScalesAt);
-      float4 scales[kTile / 32];
-#pragma unroll
-      for (int i = 0; i < kTile / 32; ++i) scales[i] = tile_scales[i];
-#pragma unroll
-      for (int block = 0; block < kStepBlocks; ++block) {
-        wgmma_fence();
-        wgmma_fp8(products, advance_descriptor(x, block * 32),
-                  advance_descriptor(weight, block * 32), false);
-        wgmma_commit();
-        const float first = block_scale(x_codes[0], block);
-        const float second = block_scale(x_codes[1], block);
-        wgmma_wait<0>();
-        wgmma_hold(products);
-        if (block == kStepBlocks - 1 && lane < kCluster) {
-          barrier_arrive_at(&s.empty[stage], lane);
-        }
-#pragma unroll
-        for (int i = 0; i < kTile / 32; ++i) {
-          const float low = first * at(scales[i], block), high = second * at(scales[i], block);
-#pragma unroll
-          for (int j = 16 * i; j < 16 * (i + 1); j += 4) {
-            sums[j] = add_block(sums[j], products[j], low);
-            sums[j + 1] = add_block(sums[j + 1], products[j + 1], low);
-            sums[j + 2] = add_block(sums[j + 2], products[j + 2], high);
-            sums[j + 3] = add_block(sums[j + 3], products[j + 3], high);
+      for (float& sum : sums_) sum = 0;
+      if constexpr (kChunks) output_free(group_);
+      int chunk = 1, boundary = p_.cut.first_step(1);
+      for (int step = 0; step < p_.cut.steps; ++step) {
+        if constexpr (kChunks) {
+          if (step == boundary) {
+            close(chunk > 1);
+            boundary = p_.cut.first_step(++chunk);
           }
         }
+        add_step();
       }
       if constexpr (kChunks) {
-        if (step + 1 == chunk_end) {
-          ++chunk;
-          chunk_end = p.cut.first_step(chunk + 1);
-#pragma unroll
-          for (int i = 0; i < kTile / 2; ++i) {
-            total[i] += sums[i];
-            sums[i] = 0;
-          }
-        }
+        add_totals(totals(), sums_);
+        sync_threads_of(1 + group_, 128);
+      } else {
+        output_free(group_);
       }
+      store(p_, shared_.output(group_), place, group_, sums_);
     }
-    if constexpr (kChunks) {
-      store(p, s, place, group, total);
-    } else {
-      store(p, s, place, group, sums);
+    if (threadIdx.x % 128 == 0) wait_stores<0>();
+  }
+
+ private:
+  // No product is left running at the end: ptxas serializes them all if it finds one in another
+  // round of a loop than the read of its neighbour's registers.
+  __device__ void add_step() {
+    const uint8_t* from = shared_.stage(stage_);
+    barrier_wait(&shared_.full[stage_], parity_);
+    x_ = shared_descriptor(from + kXAt + group_ * 64 * kStepColumns, SharedLayout::swizzle_128,
+                           1024);
+    weight_ = shared_descriptor(from + kWeightAt, SharedLayout::swizzle_128, 1024);
+    multiply<0>();
+    multiply<1>();
+    const int row = group_ * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+    const auto* x_scales = reinterpret_cast<const uint32_t*>(from + kXScalesAt);
+    const uint32_t codes[2] = {x_scales[row], x_scales[row + 8]};
+    const auto* tile_scales = reinterpret_cast<const float*>(from + kTileScalesAt);
+    add<0, 1>(codes, tile_scales);
+    multiply<2>();
+    add<1, 1>(codes, tile_scales);
+    multiply<3>();
+    add<2, 1>(codes, tile_scales);
+    add<3, 0>(codes, tile_scales);
+    if (++stage_ == L::kStages) {
+      stage_ = 0;
+      parity_ ^= 1;
     }
   }
-  if (thread == 0) wait_stores<0>();
-}
+
+  template <int block>
+  __device__ void multiply() {
+    wgmma_fence();
+    wgmma_fp8(products_[block % 2], advance_descriptor(x_, block * 32),
+              advance_descriptor(weight_, block * 32), false);
+    wgmma_commit();
+  }
+
+  // Waits for the block's products, while `pending` later ones run, and adds them.
+  template <int block, int pending>
+  __device__ void add(const uint32_t (&codes)[2], const float* tile_scales) {
+    const float first = block_scale(codes[0], block), second = block_scale(codes[1], block);
+    float low[kTile / 32], high[kTile / 32];
+#pragma unroll
+    for (int i = 0; i < kTile / 32; ++i) {
+      const float scale = tile_scales[i * kStepBlocks + block];
+      low[i] = first * scale;
+      high[i] = second * scale;
+    }
+    auto& products = products_[block % 2];
+    wgmma_wait<pending>();
+    wgmma_hold(products);
+    // The stage may be filled again, here and in the other block.
+    if (block == kStepBlocks - 1 && threadIdx.x % 32 < kCluster) {
+      barrier_arrive_at(&shared_.empty[stage_], threadIdx.x % 32);
+    }
+#pragma unroll
+    for (int i = 0; i < kTile / 32; ++i) {
+#pragma unroll
+      for (int j = 16 * i; j < 16 * (i + 1); j += 4) {
+        sums_[j] = add_block(sums_[j], products[j], low[i]);
+        sums_[j + 1] = add_block(sums_[j + 1], products[j + 1], low[i]);
+        sums_[j + 2] = add_block(sums_[j + 2], products[j + 2], high[i]);
+        sums_[j + 3] = add_block(sums_[j + 3], products[j + 3], high[i]);
+      }
+    }
+  }
+
+  __device__ float4* totals() const { return reinterpret_cast<float4*>(shared_.output(group_)); }
+  // The end of a chunk.
+  __device__ void close(bool has_totals) {
+    if (has_totals) add_totals(totals(), sums_);
+#pragma unroll
+    for (int i = 0; i < kTile / 8; ++i) {
+      totals()[i * 128 + threadIdx.x % 128] =
+          float4{sums_[4 * i], sums_[4 * i + 1], sums_[4 * i + 2], sums_[4 * i + 3]};
+    }
+#pragma unroll
+    for (float& sum : sums_) sum = 0;
+  }
+
+  const Many& p_;
+  const Shared<kChunks>& shared_;
+  const int group_;
+  int stage_ = 0, parity_ = 0;
+  uint64_t x_ = 0, weight_ = 0;
+  float products_[2][kTile / 2];
+  float sums_[kTile / 2];
+};
 
 template <bool kChunks>
 __global__ void __launch_bounds__(kThreads, 1) multiply(const __grid_constant__ Many p) {
   extern __shared__ uint8_t shared[];
-  const Stages stages(shared);
+  const Shared<kChunks> in_shared(shared);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      barrier_init(&stages.full[i], 1);
-      barrier_init(&stages.empty[i], kCluster * kGroups * 4);
+    for (int i = 0; i < Layout<kChunks>::kStages; ++i) {
+      barrier_init(&in_shared.full[i], 1);
+      barrier_init(&in_shared.empty[i], kCluster * kGroups * 4);
     }
     fence_barrier_init();
   }
@@ -219,10 +302,10 @@ __global__ void __launch_bounds__(kThreads, 1) multiply(const __grid_constant__ 
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group < kGroups) {
     take_registers<240>();
-    consume<kChunks>(p, stages, group);
+    Consumer<kChunks>(p, in_shared, group).run();
   } else {
     give_registers<24>();
-    if (threadIdx.x == kGroups * 128) produce(p, stages);
+    if (threadIdx.x == kGroups * 128) produce(p, in_shared);
   }
   sync_cluster();
 }
@@ -250,10 +333,11 @@ void multiply_fp8_many(Queue& queue, const DenseMatrix& weight, const QuantizedR
       .out = static_cast<int>(weight.rows),
       .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias)};
   const int clusters = std::min(p.x_pairs * p.weight_tiles, queue.multiprocessors() / kCluster);
-  launch(queue, "linear", p.cut.chunks > 1 ? multiply<true> : multiply<false>,
+  const bool chunks = p.cut.chunks > 1;
+  launch(queue, "linear", chunks ? multiply<true> : multiply<false>,
          {.blocks = dim3(clusters * kCluster),
           .threads = kThreads,
-          .shared_bytes = kSharedBytes,
+          .shared_bytes = chunks ? Layout<true>::kSharedBytes : Layout<false>::kSharedBytes,
           .cluster = kCluster},
          p);
 }

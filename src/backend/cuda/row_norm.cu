@@ -5,25 +5,21 @@
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-
-__global__ void __launch_bounds__(kWarps * 32)
-    normalize(__nv_bfloat16* y, const __nv_bfloat16* norm, int64_t rows, int width, float eps) {
+__global__ void __launch_bounds__(128)
+    normalize(__nv_bfloat16* y, const __nv_bfloat16* norm, int width, float eps) {
   let_next_start();
   wait_for_inputs();
-  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (row < rows) normalize_row(y + row * width, norm, width, eps);
+  __shared__ float partial[4];
+  normalize_row(y + int64_t{blockIdx.x} * width, norm, width, eps, partial, 1);
 }
 
 }  // namespace
 
 void normalize_rows(Queue& queue, bf16* y, const bf16* norm, int64_t rows, int64_t width,
                     float eps) {
-  launch(
-      queue, "linear", normalize,
-      {.blocks = dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), .threads = kWarps * 32},
-      reinterpret_cast<__nv_bfloat16*>(y), reinterpret_cast<const __nv_bfloat16*>(norm), rows,
-      static_cast<int>(width), eps);
+  launch(queue, "linear", normalize, {.blocks = dim3(static_cast<unsigned>(rows)), .threads = 128},
+         reinterpret_cast<__nv_bfloat16*>(y), reinterpret_cast<const __nv_bfloat16*>(norm),
+         static_cast<int>(width), eps);
 }
 
 }  // namespace cachalot::cuda

@@ -1,4 +1,4 @@
-// rms_norm over a row of BF16 in place, by one warp; the order of additions depends on the width
+// rms_norm over a row of BF16 in place, by 128 threads; the order of additions depends on the width
 // alone. For .cu files.
 #pragma once
 
@@ -6,46 +6,88 @@
 
 #include <cstdint>
 
+#include "backend/cuda/ptx/async_copy.h"
+
 namespace cachalot::cuda {
 
-// norm * (value / root), rounded
-__device__ inline __nv_bfloat16 normalized(__nv_bfloat16 value, __nv_bfloat16 norm, float root) {
-  return __float2bfloat16_rn(__bfloat162float(norm) * __fdiv_rn(__bfloat162float(value), root));
+// The sum over 128 threads, in a fixed tree. `partial` is 4 floats in shared memory, `barrier` the
+// number of one these threads have for themselves.
+__device__ inline float sum_of_128(float sum, float* partial, int barrier) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x % 128 / 32] = sum;
+  sync_threads_of(barrier, 128);
+  sum = (partial[0] + partial[1]) + (partial[2] + partial[3]);
+  sync_threads_of(barrier, 128);
+  return sum;
 }
 
 // y = RNE_BF16(norm * (y / sqrt(mean(y^2) + eps))). Other threads may have written y: it is read
-// past L1. A row whose width is a multiple of 8 begins at a multiple of 16 bytes.
+// past L1.
 __device__ inline void normalize_row(__nv_bfloat16* y, const __nv_bfloat16* norm, int width,
-                                     float eps) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int eights = width % 8 == 0 ? width / 8 : 0;
-  auto* packed = reinterpret_cast<uint4*>(y);
+                                     float eps, float* partial, int barrier) {
+  // A value's place decides which thread adds it, and when: eight neighbours to a thread, then the
+  // next 128 * 8. As many as this stay in registers for the second pass.
+  constexpr int kKept = 5;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const bool packed = width % 8 == 0 && width <= kKept * 128 * 8 &&
+                      reinterpret_cast<uintptr_t>(y) % 16 == 0 &&
+                      reinterpret_cast<uintptr_t>(norm) % 16 == 0;
   float sum = 0;
-#pragma unroll 4
-  for (int i = lane; i < eights; i += 32) {
-    const uint4 eight = __ldcg(packed + i);
-    for (const uint32_t two : {eight.x, eight.y, eight.z, eight.w}) {
-      const float low = __uint_as_float(two << 16), high = __uint_as_float(two & 0xFFFF0000u);
-      sum = __fmaf_rn(high, high, __fmaf_rn(low, low, sum));
+  const auto add = [&](float value) { sum = __fmaf_rn(value, value, sum); };
+  const auto low = [](uint32_t two) { return __uint_as_float(two << 16); };
+  const auto high = [](uint32_t two) { return __uint_as_float(two & 0xFFFF0000u); };
+  const auto root = [&] {
+    const float total = sum_of_128(sum, partial, barrier);
+    return __fsqrt_rn(__fdiv_rn(total, static_cast<float>(width)) + eps);
+  };
+  const auto normalized = [](float value, float weight, float divisor) {
+    return weight * __fdiv_rn(value, divisor);
+  };
+  if (!packed) {
+    for (int first = thread * 8; first < width; first += 128 * 8) {
+      for (int i = first; i < min(first + 8, width); ++i) add(__bfloat162float(__ldcg(y + i)));
+    }
+    const float divisor = root();
+    for (int first = thread * 8; first < width; first += 128 * 8) {
+      for (int i = first; i < min(first + 8, width); ++i) {
+        y[i] = __float2bfloat16_rn(
+            normalized(__bfloat162float(__ldcg(y + i)), __bfloat162float(norm[i]), divisor));
+      }
+    }
+    return;
+  }
+  uint4 values[kKept] = {}, weights[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int at = k * 128 + thread;
+    if (at * 8 >= width) break;
+    values[k] = __ldcg(reinterpret_cast<const uint4*>(y) + at);
+    weights[k] = reinterpret_cast<const uint4*>(norm)[at];
+  }
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const uint32_t twos[4] = {values[k].x, values[k].y, values[k].z, values[k].w};
+#pragma unroll
+    for (const uint32_t two : twos) {
+      add(low(two));
+      add(high(two));
     }
   }
-  for (int i = eights * 8 + lane; i < width; i += 32) {
-    const float value = __bfloat162float(__ldcg(y + i));
-    sum = __fmaf_rn(value, value, sum);
-  }
+  const float divisor = root();
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  const float root = __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(width)) + eps);
-#pragma unroll 4
-  for (int i = lane; i < eights; i += 32) {
-    uint4 eight = __ldcg(packed + i);
-    auto* values = reinterpret_cast<__nv_bfloat16*>(&eight);
+  for (int k = 0; k < kKept; ++k) {
+    const int at = k * 128 + thread;
+    if (at * 8 >= width) break;
+    const uint32_t twos[4] = {values[k].x, values[k].y, values[k].z, values[k].w};
+    const uint32_t scales[4] = {weights[k].x, weights[k].y, weights[k].z, weights[k].w};
+    __nv_bfloat162 out[4];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) values[j] = normalized(values[j], norm[8 * i + j], root);
-    packed[i] = eight;
-  }
-  for (int i = eights * 8 + lane; i < width; i += 32) {
-    y[i] = normalized(__ldcg(y + i), norm[i], root);
+    for (int i = 0; i < 4; ++i) {
+      out[i] = __floats2bfloat162_rn(normalized(low(twos[i]), low(scales[i]), divisor),
+                                     normalized(high(twos[i]), high(scales[i]), divisor));
+    }
+    reinterpret_cast<uint4*>(y)[at] = *reinterpret_cast<const uint4*>(out);
   }
 }
 

@@ -8,7 +8,9 @@ namespace cachalot::cuda {
 
 // What one copy brings: 128 columns of some rows.
 inline constexpr int kStepColumns = 128;
-inline constexpr int kFewTileRows = 64;  // weight rows of a tile where x has few rows
+inline constexpr int kFewTileRows = 128;  // weight rows of a tile where x has few rows
+
+inline constexpr int kMaxChunks = 16;
 
 struct Fp8Cut {
   int steps = 0;   // of kStepColumns
@@ -22,7 +24,6 @@ struct Fp8Cut {
 // counted for the 132 multiprocessors of an H100 or H200 in its SXM form.
 constexpr Fp8Cut cut_fp8(int64_t rows, int64_t columns) {
   constexpr int64_t kMultiprocessors = 132;
-  constexpr int64_t kMaxChunks = 16;
   // A chunk's start and end cost about as much as a step, and its sums are written and read again:
   // with 8 rows of x 4 KB, half a step.
   constexpr int64_t kChunkCost = 1;

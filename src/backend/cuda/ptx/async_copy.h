@@ -31,11 +31,13 @@ __device__ inline void barrier_arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
-// At the barrier that lies at the same place in another block of the cluster.
+// At the barrier that lies at the same place in another block of the cluster. It says that this
+// block's shared memory has been read, no more: writes of this thread are not released to the other
+// block, which would cost a fence each time.
 __device__ inline void barrier_arrive_at(Barrier* barrier, uint32_t block_of_cluster) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(
           shared_address(barrier)),
       "r"(block_of_cluster)
       : "memory");

@@ -1,0 +1,45 @@
+#include "backend/cuda/plan/dense_fp8_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace cachalot::cuda {
+namespace {
+
+struct Weight {
+  int64_t rows, columns;
+};
+
+// The released FP8 weights, and small ones.
+constexpr Weight kWeights[] = {{1280, 5120},  {512, 5120},  {32768, 1280}, {5120, 8192},
+                               {25600, 6144}, {4096, 1280}, {5120, 15360}, {2304, 5120},
+                               {5120, 2304},  {256, 256},   {8, 128},      {96, 128}};
+
+TEST(Fp8Cut, CoversEveryStepOnce) {
+  for (const Weight& weight : kWeights) {
+    const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
+    EXPECT_EQ(cut.steps, weight.columns / kStepColumns);
+    EXPECT_EQ(cut.first_step(0), 0);
+    EXPECT_EQ(cut.first_step(cut.chunks), cut.steps);
+    for (int chunk = 0; chunk < cut.chunks; ++chunk)
+      EXPECT_LT(cut.first_step(chunk), cut.first_step(chunk + 1));
+  }
+}
+
+// The slowest multiprocessor's share of the weight against an even one.
+TEST(Fp8Cut, SpreadsReleasedWeightsOverTheMultiprocessors) {
+  constexpr int64_t kMultiprocessors = 132;
+  for (const Weight& weight : kWeights) {
+    if (weight.rows * weight.columns < int64_t{10} << 20) continue;
+    const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
+    const int64_t tiles = (weight.rows + kFewTileRows - 1) / kFewTileRows;
+    const int64_t rounds = (tiles * cut.chunks + kMultiprocessors - 1) / kMultiprocessors;
+    const int64_t most = rounds * ((cut.steps + cut.chunks - 1) / cut.chunks);
+    const double even = static_cast<double>(tiles * cut.steps) / kMultiprocessors;
+    EXPECT_LT(static_cast<double>(most) / even, 1.15) << weight.rows << " x " << weight.columns;
+  }
+}
+
+}  // namespace
+}  // namespace cachalot::cuda
