@@ -1,16 +1,19 @@
 // meta::Queue: plans instead of computing. Runs the model's code on arguments without data and
 // records every operation's shapes and cost; its arena measures the workspace a step needs. As a
-// survey it also notes the parts of the model an operation lies in, and its operands.
+// survey it also notes the parts of the model an operation lies in, and its operands. For whoever
+// will start the operations later, it shows them to a watcher, on memory that is there.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/meta/operands.h"
 #include "ops/cost.h"
 #include "ops/part.h"
 #include "ops/queue.h"
+#include "ops/watcher.h"
 
 namespace cachalot::meta {
 
@@ -31,9 +34,20 @@ enum class Detail { plan, survey };
 class Queue {
  public:
   explicit Queue(Detail detail = Detail::plan) : arena_(Arena::planning()), detail_(detail) {}
+  // Operations are shown to before() of the watcher, which outlives this.
+  Queue(Arena arena, OperationWatcher& watcher) : arena_(std::move(arena)), watcher_(&watcher) {}
 
-  // Hands out addresses nobody may touch; arena().peak() is the workspace in bytes.
-  Arena& arena() { return arena_; }
+  // Hands out addresses nobody may touch, if it was not given an arena; arena().peak() is the
+  // workspace in bytes.
+  Arena& arena() {
+    if (keeps_tensors_) {
+      arena_.allocate<std::byte>({static_cast<int64_t>(arena_.peak() - arena_.mark())});
+    }
+    return arena_;
+  }
+  // From now on no tensor gets memory that another had, so that an operation can be started again
+  // when all others have run.
+  void keep_tensors() { keeps_tensors_ = true; }
   void label(std::string_view name) { label_ = name; }
   void enter(const PartScope& scope) {
     parts_.push_back(scope);
@@ -52,6 +66,7 @@ class Queue {
     check_shapes(args);
     records_.push_back({name, label_, cost_of(args), shapes_of(args)});
     if (detail_ == Detail::survey) note_operands(args);
+    if (watcher_) watcher_->before(args);
     total_ += records_.back().cost;
   }
 
@@ -77,7 +92,9 @@ class Queue {
   }
 
   Arena arena_;
-  Detail detail_;
+  Detail detail_ = Detail::plan;
+  OperationWatcher* watcher_ = nullptr;
+  bool keeps_tensors_ = false;
   std::string label_;
   std::vector<PartScope> parts_;
   std::vector<size_t> entries_;

@@ -38,6 +38,33 @@ TEST(MetaQueue, MeasuresThePeakWorkspace) {
   EXPECT_EQ(queue.arena().peak(), size_t{(16 + 64) * 4});
 }
 
+TEST(MetaQueue, ShowsOperationsOnMemoryThatTheyKeep) {
+  struct Watcher final : OperationWatcher {
+    void before(const HyperExpandArgs& args) override { streams.push_back(args.stream.data); }
+    std::vector<bf16*> streams;
+  } watcher;
+  const auto run = [](meta::Queue& queue) {
+    for (int i = 0; i < 2; ++i) {
+      ArenaScope scope(queue.arena());
+      HyperExpandArgs args;
+      args.y = queue.arena().allocate<bf16>({2, 64});
+      args.post = queue.arena().allocate<float>({2, 4});
+      args.comb = queue.arena().allocate<float>({2, 4, 4});
+      args.stream = queue.arena().allocate<bf16>({2, 4, 64});
+      hyper_expand(queue, args);
+    }
+  };
+  meta::Queue plan;
+  plan.keep_tensors();
+  run(plan);
+  meta::Queue queue(Arena(plan.arena().peak()), watcher);
+  queue.keep_tensors();
+  run(queue);
+  ASSERT_EQ(watcher.streams.size(), 2u);
+  EXPECT_NE(watcher.streams[0], watcher.streams[1]);
+  watcher.streams[0][0] = watcher.streams[1][0] = bf16{};  // both are there
+}
+
 TEST(MetaQueue, ReadsAtMostAsManyExpertsAsThereAreChoices) {
   const Fp4Matrix w1{
       .rows = 32, .columns = 64, .codes = {nullptr, {32, 32}}, .scales = {nullptr, {32, 2}}};
