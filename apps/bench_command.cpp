@@ -20,10 +20,23 @@ namespace {
 
 struct BenchCommandOptions {
   bench::BenchOptions bench;
-  std::string isa, phases, tokens, contexts, compare;
-  int64_t layers = 0;
+  std::string device = "cpu", isa, phases, tokens, contexts, compare;
+  int64_t layers = 0, experts = 0;
   bool json = false, processor_time = false;
 };
+
+// What says how processors run, or measures them.
+Status read_gpu_options(BenchCommandOptions& options) {
+  options.bench.gpu = true;
+  if (options.experts > 0) options.bench.experts = options.experts;
+  const auto only_cpu = [](std::string_view name) {
+    usage_error("{}: expected --device cpu with it, found --device cuda", name);
+  };
+  if (!options.isa.empty()) only_cpu("--isa");
+  if (options.processor_time) only_cpu("--processor-time");
+  if (options.bench.threads != 0) only_cpu("--threads");
+  return {};
+}
 
 Status read_options(BenchCommandOptions& options) {
   bench::StepChoice& steps = options.bench.steps;
@@ -34,6 +47,10 @@ Status read_options(BenchCommandOptions& options) {
   // Answers belong to the usual rows alone.
   options.bench.answers =
       options.phases.empty() && options.tokens.empty() && options.contexts.empty();
+  if (options.device == "cuda") return read_gpu_options(options);
+  if (options.experts > 0) {
+    usage_error("--experts: expected --device cuda with it, found --device cpu");
+  }
   if (!options.isa.empty()) {
     const Result<Isa> isa = choose_isa(options.isa);
     if (!isa) usage_error(isa.error().in("--isa"));
@@ -72,14 +89,15 @@ Status run_command(BenchCommandOptions options) {
   if (!options.json) {
     callbacks.on_machine = [&](const bench::Machine& machine) {
       clear();
-      fmt::print("{}\n{}", bench::machine_text(machine), table ? bench::table_header() : "");
+      fmt::print("{}\n{}", bench::machine_text(machine),
+                 table ? bench::table_header(options.bench.gpu) : "");
       std::fflush(stdout);
     };
   }
   if (table) {
     callbacks.on_row = [&](const bench::Row& row) {
       clear();
-      fmt::print("{}", bench::table_line(row));
+      fmt::print("{}", bench::table_line(row, options.bench.gpu));
       std::fflush(stdout);
     };
   }
@@ -103,15 +121,32 @@ Status run_command(BenchCommandOptions options) {
 void add_options(CLI::App& command, BenchCommandOptions& options) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 20);
   options.bench.model = default_model();
-  command.add_option("-m,--model", options.bench.model, "Model folder")->capture_default_str();
+  command
+      .add_option(
+          "-m,--model", options.bench.model,
+          "Model folder; with --device cuda only its configuration is read, also from a file")
+      ->capture_default_str();
+  command
+      .add_option("--device", options.device,
+                  "cpu, or cuda: an NVIDIA Hopper GPU, with weights made on it")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command.add_option("--phases", options.phases,
-                     "Of decode, prefill, draft, verify, shortcut (default: all)");
+                     "Of decode, prefill, draft, verify, shortcut (default: all; on a GPU without "
+                     "shortcut)");
   command.add_option("--tokens", options.tokens, "Tokens of a step: 1,16,2K (default: 1 to 2K)");
   command.add_option("--contexts", options.contexts,
                      "Positions in the caches before a step (default: 0,4K,32K,128K,1M)");
   command.add_option("--filter", options.bench.filter,
                      "Rows whose name holds this, or matches it if it has * or ?");
-  command.add_option("--layers", options.layers, "Only the first so many layers")->check(positive);
+  command
+      .add_option("--layers", options.layers,
+                  "Only the first so many layers (default: all; on a GPU as many as fit)")
+      ->check(positive);
+  command
+      .add_option("--experts", options.experts,
+                  "Only so many experts a layer, with --device cuda: room for more layers")
+      ->check(positive);
   command
       .add_option("--seconds", options.bench.repeat.seconds,
                   "Time for each step, at least twice it")

@@ -53,6 +53,11 @@ TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
   expect_error("--layers 11", 2, "--layers: this model has 1 to 10, found 11");
   expect_error("--repeat 0", 2, "--repeat");
   expect_error("--processor-time", 2, "--processor-time: expected --threads 1");
+  expect_error("--experts 4", 2, "--experts: expected --device cuda with it");
+  for (const char* option : {"--isa avx2", "--threads 2", "--processor-time"}) {
+    const std::string name = std::string(option).substr(0, std::string(option).find(' '));
+    expect_error("--device cuda " + std::string(option), 2, name + ": expected --device cpu");
+  }
   expect_error("-m /nowhere", 1, "/nowhere: expected a model folder");
   expect_error("--compare /nowhere/old.json", 1, "/nowhere/old.json");
   expect_error("--compare " + write("bad.json", "{\"rows\": 3}"), 1, "found no list of rows");

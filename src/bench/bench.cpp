@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/gpu_bench.h"
 #include "bench/picture.h"
 #include "bench/summary.h"
 #include "model/prefill_shortcut.h"
@@ -126,6 +127,7 @@ class Bench {
 }  // namespace
 
 Result<Report> run_bench(const BenchOptions& options, const BenchCallbacks& callbacks) {
+  if (options.gpu) return run_gpu_bench(options, callbacks);
   CACHALOT_TRY(const Isa isa,
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
   CACHALOT_TRY(BenchModel model, BenchModel::open(options.model, options.layers));

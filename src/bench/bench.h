@@ -13,10 +13,13 @@
 namespace cachalot::bench {
 
 struct BenchOptions {
-  std::string model;              // folder
-  int threads = 0;                // 0: one per CPU this process may use
-  std::optional<Isa> isa;         // absent: the default of this machine
-  std::optional<int64_t> layers;  // the first so many; absent: all
+  std::string model;  // folder; on a GPU a configuration, of a folder or a file
+  // A GPU instead of the processors. Weights are made on it, the model's own are not read.
+  bool gpu = false;
+  std::optional<int64_t> experts;  // so many a layer, on a GPU; absent: all
+  int threads = 0;                 // 0: one per CPU this process may use
+  std::optional<Isa> isa;          // absent: the default of this machine
+  std::optional<int64_t> layers;   // the first so many; absent: all
   StepChoice steps;
   std::string filter;  // of row names (row_matches)
   RepeatOptions repeat;

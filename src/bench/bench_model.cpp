@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "bench/machine.h"
+#include "bench/made_weights.h"
 #include "checkpoint/synth.h"
 
 namespace cachalot::bench {
@@ -94,6 +95,31 @@ Result<BenchModel> BenchModel::open(const std::filesystem::path& folder,
   return model;
 }
 
+Result<BenchModel> BenchModel::made(const std::filesystem::path& configuration,
+                                    std::optional<int64_t> layers, std::optional<int64_t> experts,
+                                    const MemorySpace& memory) {
+  CACHALOT_TRY(const ModelConfig whole, config_at(configuration));
+  if (layers && (*layers < 1 || *layers > whole.n_layers)) {
+    return fail("--layers: this model has 1 to {}, found {}", whole.n_layers, *layers);
+  }
+  BenchModel model;
+  CACHALOT_TRY(model.config, reduced_config(whole, {.layers = layers, .experts = experts}));
+  model.checkpoint = std::make_shared<const Checkpoint>(Checkpoint::planned(model.config));
+  CACHALOT_TRY(model.weights, make_weights(*model.checkpoint, memory));
+  model.constants = ModelConstants::make(model.config, made_up_classes(model.config));
+  model.constants.place_in(memory);
+  model.names = names_of(model.weights);
+  if (model.config.n_layers < whole.n_layers) {
+    model.notes.push_back(
+        fmt::format("the first {} of {} layers", model.config.n_layers, whole.n_layers));
+  }
+  if (model.config.engram_vocab_size < whole.engram_vocab_size) {
+    model.notes.push_back(fmt::format("engram tables of {} rows a bucket instead of {}",
+                                      model.config.engram_vocab_size, whole.engram_vocab_size));
+  }
+  return model;
+}
+
 void BenchModel::warm() {
   constexpr int64_t kSmallTable = int64_t{1} << 30;
   int64_t wanted = 0;
@@ -117,6 +143,14 @@ void BenchModel::warm() {
     for (size_t at = 0; at < bytes.size(); at += 4096) sum ^= static_cast<uint8_t>(bytes[at]);
     sink = sink ^ sum;
   }
+}
+
+std::string BenchModel::name_of(std::string_view operation, std::string_view variant,
+                                const void* weight) const {
+  std::string name(operation == "moe_experts" ? "experts" : operation);
+  const auto found = names.find(weight);
+  if (found != names.end()) return name + "." + found->second;
+  return variant.empty() ? name : name + "." + std::string(variant);
 }
 
 std::string BenchModel::kind_of(int64_t layer) const {

@@ -30,9 +30,20 @@ struct BenchModel {
   static Result<BenchModel> open(const std::filesystem::path& folder,
                                  std::optional<int64_t> layers);
 
+  // As it would be, with random weights in `memory`, of a configuration (a file or a folder):
+  // engram tables shrink to a gigabyte. experts: so many a layer; absent: all. Errors: no
+  // configuration; layers or experts out of range; no room.
+  static Result<BenchModel> made(const std::filesystem::path& configuration,
+                                 std::optional<int64_t> layers, std::optional<int64_t> experts,
+                                 const MemorySpace& memory);
+
   // Reads the weights that steps use once, so that no timed step waits for a disk; engram tables
   // only where they are small. Leaves a note where they do not fit into memory.
   void warm();
+
+  // "linear.wq_b", "sparse_attention.chosen": an operation with its weight or its way of working.
+  std::string name_of(std::string_view operation, std::string_view variant,
+                      const void* weight) const;
 
   // What kind of layer this is: "window", "source", "index", "reuse", "stage", with "_engram".
   std::string kind_of(int64_t layer) const;

@@ -20,7 +20,8 @@ struct CacheLevel {
 
 // Multiply-adds of one path, all threads; a multiply-add is two operations.
 struct Peak {
-  std::string path;  // "fp32_fma", "bf16_dot", "int8_dot", "amx_bf16", "amx_int8"
+  std::string path;  // "fp32_fma", "bf16_dot", "int8_dot", "amx_bf16", "amx_int8"; of a GPU
+                     // "fp32_fma", "bf16_wgmma", "fp8_wgmma"
   Isa isa = Isa::generic;
   double operations_per_second = 0;
 };
@@ -34,6 +35,10 @@ struct Machine {
   std::vector<Peak> peaks;
   std::vector<CacheLevel> caches;
   std::string matmul_path;  // what matrix products of `isa` run on
+  // Of a GPU alone.
+  int multiprocessors = 0;
+  double copy_bytes_per_second = 0;  // read and written bytes together
+  double launch_seconds = 0;         // from one kernel to the next in a graph
   // What everything else runs on.
   static constexpr const char* kVectorPath = "fp32_fma";
 

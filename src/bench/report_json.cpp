@@ -23,6 +23,15 @@ Json machine_json(const Machine& machine) {
                       {"bytes", cache.bytes},
                       {"count", cache.count}});
   }
+  if (machine.multiprocessors > 0) {
+    return {{"processor", machine.processor},
+            {"multiprocessors", machine.multiprocessors},
+            {"read_bytes_per_second", machine.read_bytes_per_second},
+            {"read_buffer_bytes", machine.read_buffer_bytes},
+            {"copy_bytes_per_second", machine.copy_bytes_per_second},
+            {"launch_seconds", machine.launch_seconds},
+            {"peaks", peaks}};
+  }
   return {{"processor", machine.processor},
           {"isa", name_of(machine.isa)},
           {"threads", machine.threads},
@@ -45,6 +54,7 @@ Json row_json(const Row& row) {
             {"limit", row.limit}};
   if (row.tokens_per_second) json["tokens_per_second"] = *row.tokens_per_second;
   if (row.outside_streaming) json["outside_streaming"] = *row.outside_streaming;
+  if (row.between_operations) json["between_operations"] = *row.between_operations;
   return json;
 }
 

@@ -55,6 +55,21 @@ TEST(ReportJson, HoldsTheMachineAndEveryRow) {
   EXPECT_EQ(json["notes"][0], "a note");
 }
 
+TEST(ReportJson, HoldsAGpu) {
+  Report gpu = report();
+  gpu.machine.multiprocessors = 132;
+  gpu.machine.copy_bytes_per_second = 4e12;
+  gpu.machine.launch_seconds = 5e-7;
+  gpu.rows[1].between_operations = 0.05;
+  const auto json = nlohmann::json::parse(json_of(gpu));
+  EXPECT_EQ(json["machine"]["multiprocessors"], 132);
+  EXPECT_EQ(json["machine"]["copy_bytes_per_second"], 4e12);
+  EXPECT_EQ(json["machine"]["launch_seconds"], 5e-7);
+  EXPECT_FALSE(json["machine"].contains("threads"));
+  EXPECT_EQ(json["rows"][1]["between_operations"], 0.05);
+  EXPECT_FALSE(json["rows"][0].contains("between_operations"));
+}
+
 TEST(ReportJson, IsReadBackForAComparison) {
   const auto rows = parse_report(json_of(report()), "old.json");
   ASSERT_TRUE(rows.has_value()) << rows.error().message;

@@ -9,9 +9,23 @@ bool is_matrix_product(std::string_view operation) {
 
 namespace {
 
+// On a GPU what is stored in eight or four bits can be multiplied by the FP8 tensor cores, anything
+// in BF16 or expanded to it exactly by theirs; the rest runs on CUDA cores.
+std::string gpu_path_of(std::string_view operation) {
+  for (std::string_view each : {"linear", "moe_experts", "index_select"}) {
+    if (operation == each) return "fp8_wgmma";
+  }
+  for (std::string_view each :
+       {"grouped_linear", "head", "route", "sparse_attention", "markov_step", "image_attention"}) {
+    if (operation == each) return "bf16_wgmma";
+  }
+  return Machine::kVectorPath;
+}
+
 // What an operation's multiply-adds run on. Index keys are four bits wide and scored as integers
 // wherever there is a byte product.
 std::string path_of(std::string_view operation, const Machine& machine) {
+  if (machine.multiprocessors > 0) return gpu_path_of(operation);
   if (is_matrix_product(operation)) return machine.matmul_path;
   const bool integers = operation == "index_select" && machine.peak("int8_dot") > 0;
   return integers ? "int8_dot" : Machine::kVectorPath;

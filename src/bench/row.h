@@ -51,6 +51,8 @@ struct Row {
   std::optional<double> tokens_per_second;  // of whole steps, at the best time
   // The share of the time outside the operations that stream weights (steps and layers).
   std::optional<double> outside_streaming;
+  // The share of a step's time by which it is longer than its operations, timed apart (on a GPU).
+  std::optional<double> between_operations = {};
 };
 
 struct Report {

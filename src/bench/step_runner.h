@@ -2,11 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/cpu_info.h"
 #include "base/thread_team.h"
 #include "bench/bench_model.h"
+#include "bench/step_data.h"
 #include "bench/step_size.h"
 #include "bench/synthetic_caches.h"
 #include "ops/timed.h"
@@ -17,6 +19,9 @@ struct Repetition {
   std::vector<timed::Record> records;
   std::vector<timed::Range> ranges;
   double seconds = 0;  // of all ranges
+  // On a GPU: the operations were timed apart from the step, which took so much more than their sum
+  // (as a share of it; below 0 where they overlap).
+  std::optional<double> between_operations = {};
 
   Cost cost() const {
     Cost sum;
@@ -30,10 +35,6 @@ struct RepeatOptions {
   double seconds = 0.5;     // time to spend on a step, more if it takes longer
   int64_t repetitions = 0;  // exactly so many; 0: by time
 };
-
-// Positions of a sequence that a step of this size writes, and the tail of its shortcut (0: none).
-int64_t written_positions(const StepSize& size, const ModelConfig& config);
-int64_t shortcut_tail(const StepSize& size, const ModelConfig& config);
 
 // What the step can cost at most, from shapes alone: nothing runs.
 Cost planned_cost(const BenchModel& model, const StepSize& size);

@@ -149,6 +149,19 @@ std::vector<StepSize> steps_to_run(const StepChoice& choice, int64_t block) {
   return steps;
 }
 
+std::vector<StepSize> gpu_steps_to_run(const StepChoice& choice, int64_t block) {
+  if (!choice.tokens.empty() || !choice.contexts.empty()) return steps_to_run(choice, block);
+  std::vector<StepSize> steps{{Phase::decode, 1, 1024},   {Phase::decode, 1, 32768},
+                              {Phase::decode, 64, 32768}, {Phase::prefill, 8192, 0},
+                              {Phase::draft, 1, 1024},    {Phase::verify, 1 + block, 1024}};
+  std::erase_if(steps, [&](const StepSize& step) {
+    const bool chosen = choice.phases.empty() ||
+                        std::ranges::find(choice.phases, step.phase) != choice.phases.end();
+    return !chosen || (needs_drafts(step.phase) && block == 0);
+  });
+  return steps;
+}
+
 bool row_matches(const std::string& name, const std::string& filter) {
   if (filter.find_first_of("*?") == filter.npos) return name.find(filter) != name.npos;
   return ::fnmatch(filter.c_str(), name.c_str(), 0) == 0;

@@ -50,6 +50,10 @@ struct StepChoice {
 // at the first context and one number at the others. block: of the model's drafts, 0 without.
 std::vector<StepSize> steps_to_run(const StepChoice& choice, int64_t block);
 
+// The same for a GPU, whose usual steps are a reply alone at 1K and 32K positions, 64 replies at
+// 32K and a prompt of 8K; with drafts a block and its verification.
+std::vector<StepSize> gpu_steps_to_run(const StepChoice& choice, int64_t block);
+
 // Whether a row of this step can match the filter (row_matches); true when in doubt.
 bool step_can_match(const StepSize& size, const std::string& filter);
 // A filter with * or ? is a pattern of the whole name, any other a part of it; empty: everything.

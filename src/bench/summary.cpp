@@ -32,10 +32,6 @@ std::string times(int64_t count, std::string_view what) {
   return fmt::format("mean of {} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-int64_t tokens_of(const StepSize& size, const ModelConfig& config) {
-  return size.phase == Phase::draft ? size.tokens * config.dspark_block_size : size.tokens;
-}
-
 }  // namespace
 
 void Summary::Sample::add(const timed::Record& record) {
@@ -72,20 +68,22 @@ Row Summary::row_of(std::string name, std::string shape, const std::vector<Sampl
 
 Row Summary::row_of_step(const StepSize& size, const std::vector<Repetition>& repetitions) const {
   std::vector<Sample> samples;
-  std::vector<double> outside;
+  std::vector<double> outside, between;
   for (const Repetition& repetition : repetitions) {
     Sample& sample = samples.emplace_back(machine_);
     for (const timed::Record& record : repetition.records) sample.add(record);
     sample.seconds = repetition.seconds;
     outside.push_back(1 - sample.streaming_seconds / sample.seconds);
+    if (repetition.between_operations) between.push_back(*repetition.between_operations);
   }
-  const int64_t tokens = tokens_of(size, model_.config);
+  const int64_t tokens = bench::rows_of(size, model_.config);
   Row row = row_of("step/" + size.text(),
                    fmt::format("{} layers, {} rows at position {}", model_.config.n_layers, tokens,
                                size.context),
                    samples);
   row.tokens_per_second = static_cast<double>(tokens) / row.best_seconds;
   row.outside_streaming = median(outside);
+  if (!between.empty()) row.between_operations = median(between);
   return row;
 }
 
@@ -126,13 +124,6 @@ void Summary::add_layers(const StepSize& size, const std::vector<Repetition>& re
   }
 }
 
-std::string Summary::name_of(const timed::Record& record) const {
-  std::string name(record.operation == "moe_experts" ? "experts" : record.operation);
-  const auto weight = model_.names.find(record.weight);
-  if (weight != model_.names.end()) return name + "." + weight->second;
-  return record.variant.empty() ? name : name + "." + std::string(record.variant);
-}
-
 void Summary::add_operations(const StepSize& size, const std::vector<Repetition>& repetitions,
                              std::vector<Row>& rows) {
   const bool whole = size.phase == Phase::decode || size.phase == Phase::prefill;
@@ -144,7 +135,7 @@ void Summary::add_operations(const StepSize& size, const std::vector<Repetition>
   std::map<std::string, const timed::Record*> first_calls;
   for (size_t i = 0; i < repetitions.size(); ++i) {
     for (const timed::Record& record : repetitions[i].records) {
-      const std::string name = name_of(record);
+      const std::string name = model_.name_of(record.operation, record.variant, record.weight);
       auto& list = samples[name];
       if (list.empty()) order.push_back(name);
       if (list.size() <= i) list.emplace_back(machine_);

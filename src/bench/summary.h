@@ -39,7 +39,6 @@ class Summary {
                   std::vector<Row>& rows) const;
   void add_operations(const StepSize& size, const std::vector<Repetition>& repetitions,
                       std::vector<Row>& rows);
-  std::string name_of(const timed::Record& record) const;
 
   const BenchModel& model_;
   const Machine& machine_;

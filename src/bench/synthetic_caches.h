@@ -14,13 +14,15 @@ struct SyntheticCacheOptions {
   int64_t context = 0;  // positions filled
   int64_t tokens = 1;   // positions of a sequence that steps will write after them
   int64_t shortcut_tail = 0;
-  // Past this, sequences share the pages before `context`.
+  // Past this, sequences share the pages before `context`. Of the machine's memory alone: in a
+  // device's every page of every sequence is filled.
   int64_t most_filled_bytes = int64_t{768} << 20;
 };
 
 class SyntheticCaches {
  public:
-  SyntheticCaches(const ModelConfig& config, const SyntheticCacheOptions& options);
+  SyntheticCaches(const ModelConfig& config, const SyntheticCacheOptions& options,
+                  const MemorySpace& memory = host_memory());
 
   const Caches& caches() const { return caches_; }
   View<const int32_t> page_table() const {

@@ -32,12 +32,30 @@ std::string more_of(const Row& row) {
     more += fmt::format("{} {:.0f}% outside weights", more.empty() ? "" : ",",
                         *row.outside_streaming * 100);
   }
+  if (row.between_operations) {
+    more += fmt::format("{} {:.0f}% between operations", more.empty() ? "" : ",",
+                        *row.between_operations * 100);
+  }
   return more;
+}
+
+std::string gpu_text(const Machine& machine) {
+  std::string text =
+      fmt::format("{}, {} multiprocessors\n", machine.processor, machine.multiprocessors);
+  const auto add = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<24}{}\n", name, value);
+  };
+  add("read from memory", bytes_rate(machine.read_bytes_per_second));
+  add("copied in memory", bytes_rate(machine.copy_bytes_per_second));
+  for (const Peak& peak : machine.peaks) add(peak.path, flops_rate(peak.operations_per_second));
+  add("from kernel to kernel", time_text(machine.launch_seconds));
+  return text;
 }
 
 }  // namespace
 
 std::string machine_text(const Machine& machine) {
+  if (machine.multiprocessors > 0) return gpu_text(machine);
   std::string text = fmt::format("{}, {}, {} thread{}\n", machine.processor, name_of(machine.isa),
                                  machine.threads, machine.threads == 1 ? "" : "s");
   text +=
@@ -55,16 +73,18 @@ std::string machine_text(const Machine& machine) {
   return text;
 }
 
-std::string table_header() {
-  return fmt::format("{:<48} {:>7} {:>7} {:>7} {:>8} {:>5}  limit\n", "row", "median", "best",
-                     "GB/s", "GFLOP/s", "%");
+std::string table_header(bool with_floors) {
+  return fmt::format("{:<48} {:>7} {:>7} {:>7} {:>8} {:>5}{}  limit\n", "row", "median", "best",
+                     "GB/s", "GFLOP/s", "%", with_floors ? " floors" : "");
 }
 
-std::string table_line(const Row& row) {
+std::string table_line(const Row& row, bool with_floors) {
+  const std::string floors =
+      with_floors ? fmt::format(" {:>6.3g}", 100 / row.percent_of_limit) : "";
   std::string line = fmt::format(
-      "{:<48} {:>7} {:>7} {:>7.4g} {:>8.4g} {:>5.1f}  {}\n", row.name, time_text(row.seconds),
+      "{:<48} {:>7} {:>7} {:>7.4g} {:>8.4g} {:>5.1f}{}  {}\n", row.name, time_text(row.seconds),
       time_text(row.best_seconds), row.bytes / row.best_seconds / 1e9,
-      row.flops / row.best_seconds / 1e9, row.percent_of_limit, row.limit);
+      row.flops / row.best_seconds / 1e9, row.percent_of_limit, floors, row.limit);
   const std::string more = more_of(row);
   if (!more.empty()) line += fmt::format("  {}\n", more);
   return line;

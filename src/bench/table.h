@@ -1,4 +1,5 @@
-// Reports for people: tables of 100 columns.
+// Reports for people: tables of 100 columns; with floors, how many times its floor a row takes, a
+// few more.
 #pragma once
 
 #include <string>
@@ -10,8 +11,8 @@
 namespace cachalot::bench {
 
 std::string machine_text(const Machine& machine);
-std::string table_header();
-std::string table_line(const Row& row);
+std::string table_header(bool with_floors = false);
+std::string table_line(const Row& row, bool with_floors = false);
 
 // Old, new and their ratio for the rows both have; more than 5 % is marked, and what only one has
 // is counted.
