@@ -45,8 +45,8 @@ struct Collapse {
 // Any stream of at most kMostCopies copies: a block per token.
 void collapse_any(Queue& queue, const HyperCollapseArgs& args);
 
-// The released model's stream, with coefficients: clusters of blocks that share a tile of tokens.
-bool cluster_takes(const HyperCollapseArgs& args);
-void collapse_cluster(Queue& queue, const HyperCollapseArgs& args);
+// The released model's stream, with coefficients: two kernels that add in one order.
+void collapse_few(Queue& queue, const HyperCollapseArgs& args);
+void collapse_many(Queue& queue, const HyperCollapseArgs& args);
 
 }  // namespace cachalot::cuda

@@ -1,4 +1,5 @@
 #include "backend/cuda/hyper_collapse.h"
+#include "backend/cuda/hyper_collapse_order.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/row_units.h"
 
@@ -80,10 +81,17 @@ void check_stream(View<const bf16> stream) {
 void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   check_shapes(args);
   check_stream(args.stream);
-  if (cluster_takes(args)) {
-    collapse_cluster(queue, args);
-  } else {
+  using namespace collapse_order;
+  const bool released =
+      args.fn.present() && args.stream.extent(1) == kCopies && args.stream.extent(2) == kDim;
+  // Beyond that a tile of 64, which fetches fn once, takes less time than several rounds of 8.
+  constexpr int64_t kFew = 168;
+  if (!released) {
     collapse_any(queue, args);
+  } else if (args.stream.extent(0) <= kFew) {
+    collapse_few(queue, args);
+  } else {
+    collapse_many(queue, args);
   }
 }
 
