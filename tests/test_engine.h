@@ -36,7 +36,9 @@ inline constexpr Backend kTestBackend = Backend::cuda;
 inline constexpr Backend kTestBackend = Backend::cpu;
 #endif
 
-inline EngineOptions on_test_backend(EngineOptions options) {
+// EngineOptions or ImageEncoderOptions.
+template <class Options>
+Options on_test_backend(Options options) {
   if (options.backend == Backend::cpu) options.backend = kTestBackend;
   return options;
 }

@@ -37,7 +37,8 @@ Picture golden_picture() {
 }
 
 std::unique_ptr<ImageEncoder> tiny_encoder(const ImageEncoderOptions& options) {
-  return std::move(*ImageEncoder::make(open_checkpoint(data_path("tiny-a")), options));
+  return std::move(
+      *ImageEncoder::make(open_checkpoint(data_path("tiny-a")), test::on_test_backend(options)));
 }
 
 // Relative L2 error per row of the grid's features, ascending.
