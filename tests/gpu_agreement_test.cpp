@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fstream>
 
@@ -82,11 +81,14 @@ TEST_P(NanoOnGpu, PredictsItsTextsAsOnTheCpu) {
   EXPECT_NEAR(on_gpu, on_cpu, 0.002);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    ExpertsOn, NanoOnGpu, testing::Values(ExpertsOn::as_fits, ExpertsOn::gpu, ExpertsOn::cpu),
-    [](const auto& info) {
-      return std::array{"AsFits", "Gpu", "Cpu"}[static_cast<size_t>(info.param)];
-    });
+std::string name_of_case(const testing::TestParamInfo<ExpertsOn>& info) {
+  constexpr const char* kNames[] = {"AsFits", "Gpu", "Cpu"};
+  return kNames[static_cast<size_t>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(ExpertsOn, NanoOnGpu,
+                         testing::Values(ExpertsOn::as_fits, ExpertsOn::gpu, ExpertsOn::cpu),
+                         name_of_case);
 
 struct Nothing final : Observer {
   void visit(std::string_view, int64_t, ObservedTensor) override {}
