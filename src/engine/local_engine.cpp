@@ -1,5 +1,6 @@
 // The engine of one process: one queue, its caches and its sequences.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/cuda_device.h"
@@ -245,7 +246,10 @@ Result<std::string> move_to_gpu(const ModelConfig& config, const EngineOptions& 
   const auto progress = [&](int64_t done) {
     if (options.on_copy) options.on_copy(done, placement.bytes);
   };
-  CACHALOT_TRY(weights, copy_weights(weights, placement, cuda::device_memory(), progress));
+  ModelWeights host = std::move(weights);
+  CACHALOT_TRY(weights, copy_weights(host, placement, cuda::device_memory(), progress));
+  // What stayed in the host's memory may lie in blocks of its own.
+  std::ranges::move(host.owned, std::back_inserter(weights.owned));
   constants.place_in(cuda::device_memory());
   return fmt::format("cuda, {}, {}", device.name, text_of(placement));
 }

@@ -23,7 +23,8 @@ WeightPlacement place_weights(const ModelWeights& weights, int64_t backbone, int
 // With no experts and no tables.
 WeightPlacement place_dense_weights(const ModelWeights& weights);
 
-// The copies. `progress` is called with the bytes done so far. Errors: the device has no room.
+// The copies; views of what is not placed lie where those of `weights` do. `progress` is called
+// with the bytes done so far. Errors: the device has no room.
 Result<ModelWeights> copy_weights(const ModelWeights& weights, const WeightPlacement& placement,
                                   const MemorySpace& memory,
                                   const std::function<void(int64_t bytes)>& progress = {});
