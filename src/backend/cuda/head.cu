@@ -1,26 +1,43 @@
-#include "backend/cuda/plain_product.h"
+// head: the copy engine cannot pick rows, so those asked for are gathered first.
+#include "backend/cuda/bf16_product.h"
+#include "backend/cuda/launch.h"
 
 namespace cachalot::cuda {
 namespace {
 
-__global__ void multiply(const __nv_bfloat16* x, const int32_t* rows, PlainWeight weight,
-                         float* logits, int64_t vocab) {
+using Value = __nv_bfloat16;
+
+// One block a row.
+__global__ void gather(const Value* x, const int32_t* rows, int64_t width, Value* gathered) {
   wait_for_inputs();
-  const int64_t v = blockIdx.x * 4 + threadIdx.x / 32, i = blockIdx.y;
-  if (v >= vocab) return;
-  const float sum = plain_dot(x + rows[i] * weight.columns, weight, v);
-  if (threadIdx.x % 32 == 0) logits[i * vocab + v] = sum;
+  let_next_start();
+  const Value* from = x + rows[blockIdx.x] * width;
+  Value* to = gathered + blockIdx.x * width;
+  const bool aligned = width % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  if (!aligned) {
+    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[i];
+    return;
+  }
+  for (int64_t i = threadIdx.x; i < width / 8; i += blockDim.x) {
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
 }
 
 }  // namespace
 
 void head(Queue& queue, const HeadArgs& args) {
   check_shapes(args);
-  const int64_t vocab = args.weight.extent(0);
-  const DenseMatrix weight{.rows = vocab, .columns = args.weight.extent(1), .values = args.weight};
-  launch(queue, "head", multiply, {.blocks = dim3((vocab + 3) / 4, args.rows.extent(0))},
-         reinterpret_cast<const __nv_bfloat16*>(args.x.data), args.rows.data, PlainWeight(weight),
-         args.logits.data, vocab);
+  const int64_t outputs = args.rows.extent(0), dim = args.x.extent(1);
+  Scratch scratch(queue);
+  auto* gathered = scratch.allocate<Value>(outputs * dim);
+  launch(queue, "head", gather, {.blocks = dim3(static_cast<unsigned>(outputs)), .threads = 256},
+         reinterpret_cast<const Value*>(args.x.data), args.rows.data, dim, gathered);
+  multiply(queue, scratch,
+           {.operation = "head",
+            .x = gathered,
+            .weight = {.rows = args.weight.extent(0), .columns = dim, .values = args.weight},
+            .tokens = outputs,
+            .y_f32 = args.logits.data});
 }
 
 }  // namespace cachalot::cuda

@@ -1,0 +1,412 @@
+// The two kernels of a product: narrow for few tokens, wide for many (plan/product_plan.h).
+//
+// Weights are the 64 rows (M) of a warpgroup's products, tokens their columns (N), so that what is
+// summed for an element, and in which order, depends on neither: K in steps of 16, ascending,
+// within a segment, and segments in order.
+//
+// One warp keeps a ring of stages of shared memory full with the copy engine, also across tiles;
+// it fetches its first weights while the kernel before this one still runs.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "backend/cuda/bf16_product_parts.cuh"
+#include "backend/cuda/plan/product_plan.h"
+
+namespace cachalot::cuda {
+
+__device__ inline uint8_t* aligned_to_atoms(uint8_t* shared) {
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
+
+__device__ inline void init_barriers(StageBarriers& barriers, int stages, uint32_t consumers) {
+  for (int i = 0; i < stages; ++i) {
+    barrier_init(&barriers.full[i], 1);
+    barrier_init(&barriers.empty[i], consumers);
+  }
+  fence_barrier_init();
+}
+
+// Where a tile begins: its tokens, its rows within their group.
+struct ProductTile {
+  int tokens, row, group;
+};
+
+// Goes through the steps of K of a block's tiles, as the warp that fetches does.
+template <class TileOf>
+struct ProductWalk {
+  TileOf tile_of;
+  int item, stride, begin, end;
+  int step = begin;
+  ProductTile tile = tile_of(item);
+
+  __device__ void advance() {
+    if (++step < end) return;
+    step = begin;
+    item += stride;
+    tile = tile_of(item);
+  }
+};
+
+// Fills the ring of stages: weights_of(walk, stage) announces a stage's bytes and starts the copy
+// of its weights, tokens_of(walk, stage) that of its activations.
+template <class Walk, class WeightsOf, class TokensOf>
+__device__ void fill_stages(Walk walk, int items, int stages, StageBarriers& barriers,
+                            WeightsOf weights_of, TokensOf tokens_of) {
+  Walk behind = walk;
+  int ahead = 0;
+  for (; ahead < stages && walk.item < items; ++ahead, walk.advance()) weights_of(walk, ahead);
+  wait_for_inputs();
+  for (int stage = 0; stage < ahead; ++stage, behind.advance()) tokens_of(behind, stage);
+  for (StagePlace place; walk.item < items; walk.advance(), place.advance(stages)) {
+    barrier_wait(&barriers.empty[place.stage], place.round);
+    weights_of(walk, place.stage);
+    tokens_of(walk, place.stage);
+  }
+  let_next_start();
+}
+
+template <class Weights, int kN>
+struct NarrowStage {
+  static constexpr int kWeightBytes = kTileRows * kProductChunk * Weights::kBytes;
+  static constexpr int kTokenBytes = kN * kBoxRow;  // of a half
+  static constexpr int kBytes = kWeightBytes + 2 * kTokenBytes;
+  // Threads that make operands; the first warpgroup multiplies.
+  static constexpr int kConsumers = Weights::kExpanded ? kExpanders : 128;
+  // What is expanded, twice: products read one while the next is made.
+  static constexpr int kBytesBeyond = Weights::kExpanded ? 2 * kExpandedBytes : 0;
+};
+
+// Segments' sums meet here: [kN][kPitch]. The pitch keeps a warp's stores free of bank conflicts.
+constexpr int kPartialPitch = kTileRows + 4;
+
+// Blocks of a cluster take the segments of one tile; without segments a block goes on to other
+// tiles.
+template <class Weights, int kN>
+__global__ void __launch_bounds__(NarrowStage<Weights, kN>::kConsumers + 32)
+    multiply_narrow(const __grid_constant__ CUtensorMap weight_map,
+                    const __grid_constant__ CUtensorMap x_map, const ProductShape shape,
+                    const TileScales scales, const ProductOutput output) {
+  using Stage = NarrowStage<Weights, kN>;
+  extern __shared__ uint8_t shared[];
+  __shared__ StageBarriers barriers;
+  uint8_t* const stages = aligned_to_atoms(shared);
+  uint8_t* const beyond_stages = stages + shape.stages * Stage::kBytes;
+
+  const int segment = static_cast<int>(blockIdx.x) % shape.segments;
+  const int items = shape.groups * shape.row_tiles * shape.token_tiles;
+  const int first_item = static_cast<int>(blockIdx.x) / shape.segments;
+  const int stride = static_cast<int>(gridDim.x) / shape.segments;
+  const int begin = segment_begin(shape.chunks, shape.segments, segment);
+  const int end = segment_begin(shape.chunks, shape.segments, segment + 1);
+  const auto tile_of = [&](int item) {
+    const int rows = item / shape.token_tiles;
+    return ProductTile{item % shape.token_tiles * kN, rows % shape.row_tiles * kTileRows,
+                       rows / shape.row_tiles};
+  };
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) init_barriers(barriers, shape.stages, 4);
+  __syncthreads();
+
+  constexpr int kConsumerWarps = Stage::kConsumers / 32;
+  const auto expanded_of = [&](int chunk) { return beyond_stages + chunk % 2 * kExpandedBytes; };
+  auto* const expanding_factors = reinterpret_cast<uint32_t*>(beyond_stages + Stage::kBytesBeyond);
+  float sums[kN / 2];
+  if (warp == kConsumerWarps) {
+    if (lane == 0) {
+      const auto weights_of = [&](const auto& walk, int stage) {
+        uint8_t* const to = stages + stage * Stage::kBytes;
+        barrier_expect(&barriers.full[stage], Stage::kBytes);
+        for (int box = 0; box < Weights::kBytes; ++box) {
+          copy_box(to + box * kTileRows * kBoxRow, weight_map, walk.step * kChunk + box * kHalf,
+                   walk.tile.group * shape.rows + walk.tile.row, &barriers.full[stage],
+                   CacheHint::evict_first);
+        }
+      };
+      const auto tokens_of = [&](const auto& walk, int stage) {
+        uint8_t* const to = stages + stage * Stage::kBytes + Stage::kWeightBytes;
+        for (int half = 0; half < 2; ++half) {
+          copy_box(to + half * Stage::kTokenBytes, x_map,
+                   walk.tile.group * shape.columns + walk.step * kChunk + half * kHalf,
+                   walk.tile.tokens, &barriers.full[stage], CacheHint::evict_last);
+        }
+      };
+      fill_stages(ProductWalk{tile_of, first_item, stride, begin, end}, items, shape.stages,
+                  barriers, weights_of, tokens_of);
+    }
+    __syncwarp();
+  } else if (Weights::kExpanded && warp >= 4) {  // expands, no more
+    ExpandingScales expanding{expanding_factors};
+    StagePlace place;
+    for (int item = first_item; item < items; item += stride) {
+      const ProductTile tile = tile_of(item);
+      const int tile_row = tile.group * shape.rows + tile.row;
+      expanding.start_tile(scales, tile_row, 2, kExpanders);
+      for (int chunk = begin; chunk < end; ++chunk) {
+        barrier_wait(&barriers.full[place.stage], place.round);
+        expand_chunk(stages + place.stage * Stage::kBytes, expanded_of(chunk), expanding, tile_row,
+                     chunk);
+        fence_shared_for_async();
+        sync_threads_of(2, kExpanders);
+        place.advance(shape.stages);
+      }
+    }
+  } else {
+    ExpandingScales expanding{expanding_factors};
+    StagePlace place;
+    for (int item = first_item; item < items; item += stride) {
+      const ProductTile tile = tile_of(item);
+      const int tile_row = tile.group * shape.rows + tile.row;
+      if constexpr (Weights::kExpanded) expanding.start_tile(scales, tile_row, 2, kExpanders);
+      if (item == first_item) wait_for_inputs();
+      int last_stage = -1;
+      const auto release_last = [&] {
+        if (last_stage >= 0 && lane == 0) barrier_arrive(&barriers.empty[last_stage]);
+        last_stage = place.stage;
+      };
+      for (int chunk = begin; chunk < end; ++chunk) {
+        barrier_wait(&barriers.full[place.stage], place.round);
+        const uint8_t* a = stages + place.stage * Stage::kBytes;
+        const uint8_t* const b = a + Stage::kWeightBytes;
+        if constexpr (Weights::kExpanded) {
+          expand_chunk(a, expanded_of(chunk), expanding, tile_row, chunk);
+          a = expanded_of(chunk);
+          fence_shared_for_async();
+          wgmma_wait<0>();
+          release_last();
+          // All of the chunk is there, and the last one's products are done with theirs.
+          sync_threads_of(2, kExpanders);
+        }
+        start_half<kN>(sums, a, b, chunk > begin);
+        if constexpr (!Weights::kExpanded) {
+          wgmma_wait<1>();
+          release_last();
+        }
+        start_half<kN>(sums, a + kTileRows * kBoxRow, b + Stage::kTokenBytes, true);
+        place.advance(shape.stages);
+      }
+      wgmma_wait<0>();
+      wgmma_hold(sums);
+      if (lane == 0) barrier_arrive(&barriers.empty[last_stage]);
+      if (shape.segments > 1) break;
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) {
+        const int row = tile.row + warp * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int token = tile.tokens + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        output.store(shape, token, tile.group, row, sums[i]);
+      }
+    }
+  }
+  if (shape.segments == 1) return;
+
+  const auto cluster = cooperative_groups::this_cluster();
+  auto* const partial = reinterpret_cast<float*>(stages);
+  if (warp < 4) {
+    sync_threads_of(1, 128);  // all products have read the stages
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) {
+      const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8;
+      partial[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kPartialPitch + row] = sums[i];
+    }
+  }
+  cluster.sync();
+  const ProductTile tile = tile_of(first_item);
+  const int share = kN * kTileRows / shape.segments;
+  for (int i = static_cast<int>(threadIdx.x); i < share; i += static_cast<int>(blockDim.x)) {
+    const int at = segment * share + i;
+    float* const mine = partial + at / kTileRows * kPartialPitch + at % kTileRows;
+    float sum = *cluster.map_shared_rank(mine, 0);
+    for (int s = 1; s < shape.segments; ++s) sum += *cluster.map_shared_rank(mine, s);
+    output.store(shape, tile.tokens + at / kTileRows, tile.group, tile.row + at % kTileRows, sum);
+  }
+  cluster.sync();
+}
+
+template <class Weights, int kN>
+struct WideStage {
+  static constexpr int kRowBytes = kHalf * Weights::kBytes;
+  static constexpr int kGroupBytes = kTileRows * kRowBytes;  // of a warpgroup
+  static constexpr int kWeightBytes = 2 * kGroupBytes;
+  static constexpr int kBytes = kWeightBytes + kN * kBoxRow;
+};
+
+// Results of 64 tokens, 64 rows each, as the copy engine takes them: twice, for a warpgroup.
+constexpr int kOutletTokens = 64;
+constexpr int kOutletBytes = 2 * kOutletTokens * kBoxRow;
+
+// What a warpgroup has summed goes to device memory.
+template <int kN>
+__device__ __forceinline__ void write_wide(const ProductShape& shape, const ProductOutput& output,
+                                           const CUtensorMap& y_map, const ProductTile& tile,
+                                           int first_row, uint8_t* outlet, int barrier,
+                                           const float (&sums)[kN / 2]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (!shape.staged) {
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) {
+      output.store(shape, tile.tokens + i / 4 * 8 + lane % 4 * 2 + i % 2, tile.group,
+                   first_row + warp * 16 + lane / 4 + i / 2 % 2 * 8, sums[i]);
+    }
+    return;
+  }
+  const int row = first_row + warp * 16 + lane / 4;
+  const float bias[2] = {output.bias_of(shape, tile.group, row),
+                         output.bias_of(shape, tile.group, row + 8)};
+  const bool sends = threadIdx.x % 128 == 0;
+  // Where this lane's eight rows of one token go: matrices are 8 tokens by 8 rows, those of one
+  // store two by two. Pieces of 16 bytes are swizzled as the copy engine expects.
+  const int token_of_lane = lane / 16 * 8 + lane % 8, piece = 2 * warp + lane / 8 % 2;
+  const int to_lane = token_of_lane * kBoxRow + (piece ^ token_of_lane % 8) * 16;
+#pragma unroll
+  for (int part = 0; part < kN / kOutletTokens; ++part) {
+    uint8_t* const box = outlet + part % 2 * kOutletTokens * kBoxRow;
+    if (sends) wait_stores_read<1>();  // the last but one has left its half
+    sync_threads_of(barrier, 128);
+#pragma unroll
+    for (int pair = 0; pair < kOutletTokens / 16; ++pair) {
+      uint32_t matrices[4];
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        const int i = (part * kOutletTokens + pair * 16) / 2 + m * 2;
+        const __nv_bfloat162 both =
+            __floats2bfloat162_rn(sums[i] + bias[m % 2], sums[i + 1] + bias[m % 2]);
+        matrices[m] = reinterpret_cast<const uint32_t&>(both);
+      }
+      store_transposed(box + pair * 16 * kBoxRow + to_lane, matrices);
+    }
+    fence_shared_for_async();
+    sync_threads_of(barrier, 128);
+    if (!sends) continue;
+    store_box(y_map, tile.group * shape.rows + first_row, tile.tokens + part * kOutletTokens, box);
+    commit_stores();
+  }
+}
+
+// Two blocks of a cluster take 128 rows each and the same kN tokens, of which each fetches half for
+// both. Two warpgroups of 64 rows, a third that fetches.
+template <class Weights, int kN, bool kSegmented>
+__global__ void __launch_bounds__(384, 1)
+    multiply_wide(const __grid_constant__ CUtensorMap weight_map,
+                  const __grid_constant__ CUtensorMap x_map,
+                  const __grid_constant__ CUtensorMap y_map, const ProductShape shape,
+                  const TileScales scales, const ProductOutput output) {
+  using Stage = WideStage<Weights, kN>;
+  extern __shared__ uint8_t shared[];
+  __shared__ StageBarriers barriers;
+  uint8_t* const stages = aligned_to_atoms(shared);
+  uint8_t* const beyond_stages = stages + shape.stages * Stage::kBytes + 2 * kOutletBytes;
+
+  const auto cluster = cooperative_groups::this_cluster();
+  const int rank = static_cast<int>(cluster.block_rank());
+  const int pairs = shape.row_tiles / 2;
+  const int items = shape.groups * pairs * shape.token_tiles;
+  const int first_item = static_cast<int>(blockIdx.x) / 2, stride = static_cast<int>(gridDim.x) / 2;
+  // Tiles that run together share weights and tokens in L2: eight pairs wide, all tokens, then the
+  // next eight.
+  const auto tile_of = [&](int item) {
+    constexpr int kPairs = 8;
+    const int of_group = item % (pairs * shape.token_tiles);
+    const int first = of_group / (kPairs * shape.token_tiles) * kPairs;
+    const int width = min(kPairs, pairs - first), at = of_group - first * shape.token_tiles;
+    return ProductTile{at / width * kN, ((first + at % width) * 2 + rank) * 2 * kTileRows,
+                       item / (pairs * shape.token_tiles)};
+  };
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) init_barriers(barriers, shape.stages, 16);
+  cluster.sync();
+
+  if (warp >= 8) {
+    give_registers<40>();
+    if (warp == 8 && lane == 0) {
+      const auto weights_of = [&](const auto& walk, int stage) {
+        barrier_expect(&barriers.full[stage], Stage::kBytes);
+        copy_box(stages + stage * Stage::kBytes, weight_map, walk.step * kHalf,
+                 walk.tile.group * shape.rows + walk.tile.row, &barriers.full[stage]);
+      };
+      const auto tokens_of = [&](const auto& walk, int stage) {
+        uint8_t* const to = stages + stage * Stage::kBytes + Stage::kWeightBytes;
+        copy_box_to_blocks(to + rank * kN / 2 * kBoxRow, x_map,
+                           walk.tile.group * shape.columns + walk.step * kHalf,
+                           walk.tile.tokens + rank * kN / 2, &barriers.full[stage], 3);
+      };
+      fill_stages(ProductWalk{tile_of, first_item, stride, 0, 2 * shape.chunks}, items,
+                  shape.stages, barriers, weights_of, tokens_of);
+    }
+  } else {
+    take_registers<232>();
+    const int group = warp / 4;  // of warps
+    uint8_t* const outlet = stages + shape.stages * Stage::kBytes + group * kOutletBytes;
+    Weights weights;
+    if constexpr (Weights::kExpanded) {
+      weights.scales.factors = reinterpret_cast<uint32_t*>(
+          beyond_stages + group * ExpandingScales::bytes(scales.blocks));
+    }
+    const auto release = [&](int stage) {
+      if (lane < 2) barrier_arrive_at(&barriers.empty[stage], static_cast<uint32_t>(lane));
+    };
+    StagePlace place;
+    for (int item = first_item; item < items; item += stride) {
+      const ProductTile tile = tile_of(item);
+      const int first_row = tile.row + group * kTileRows;
+      weights.start_tile(scales, tile.group * shape.rows + first_row, 1 + group);
+      if (item == first_item) wait_for_inputs();
+      float sums[kN / 2];
+      float total[kSegmented ? kN / 2 : 1];
+      int last_stage = -1, begin = 0;
+      if constexpr (Weights::kExpanded) {
+        barrier_wait(&barriers.full[place.stage], place.round);
+        weights.fetch(stages + place.stage * Stage::kBytes + group * Stage::kGroupBytes);
+      }
+      for (int segment = 0; segment < (kSegmented ? shape.segments : 1); ++segment) {
+        const auto end = static_cast<int>(segment_begin(shape.chunks, shape.segments, segment + 1));
+        for (int chunk = begin; chunk < end; ++chunk) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const uint8_t* const stage = stages + place.stage * Stage::kBytes;
+            const bool accumulate = chunk > begin || half > 0;
+            StagePlace next = place;
+            next.advance(shape.stages);
+            if constexpr (Weights::kExpanded) {
+              weights.expand(2 * chunk + half, half);
+              weights.template start_half<kN>(sums, half, stage + Stage::kWeightBytes, accumulate);
+              if (chunk + 1 < shape.chunks || half == 0) {
+                barrier_wait(&barriers.full[next.stage], next.round);
+                weights.fetch(stages + next.stage * Stage::kBytes + group * Stage::kGroupBytes);
+              }
+            } else {
+              barrier_wait(&barriers.full[place.stage], place.round);
+              start_half<kN>(sums, stage + group * Stage::kGroupBytes, stage + Stage::kWeightBytes,
+                             accumulate);
+            }
+            wgmma_wait<1>();
+            if (last_stage >= 0) release(last_stage);
+            last_stage = place.stage;
+            place = next;
+          }
+        }
+        begin = end;
+        if constexpr (kSegmented) {
+          wgmma_wait<0>();
+          wgmma_hold(sums);
+#pragma unroll
+          for (int i = 0; i < kN / 2; ++i) total[i] = segment == 0 ? sums[i] : total[i] + sums[i];
+        }
+      }
+      wgmma_wait<0>();
+      wgmma_hold(sums);
+      release(last_stage);
+      if constexpr (kSegmented) {
+        write_wide<kN>(shape, output, y_map, tile, first_row, outlet, 1 + group, total);
+      } else {
+        write_wide<kN>(shape, output, y_map, tile, first_row, outlet, 1 + group, sums);
+      }
+    }
+    if (shape.staged && threadIdx.x % 128 == 0) wait_stores<0>();
+  }
+  cluster.sync();  // the other block may still copy to this one
+}
+
+}  // namespace cachalot::cuda

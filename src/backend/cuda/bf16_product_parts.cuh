@@ -1,0 +1,294 @@
+// What the two kernels of bf16_product.cu are made of: the stages of shared memory, the operands of
+// one product in them, and where results go.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/plan/product_plan.h"
+#include "backend/cuda/ptx/async_copy.h"
+#include "backend/cuda/ptx/stmatrix.h"
+#include "backend/cuda/ptx/wgmma.h"
+#include "backend/cuda/ptx/wgmma_bf16.h"
+
+namespace cachalot::cuda {
+
+constexpr int kHalf = 64;           // of a chunk: K of one box of activations, 128 bytes
+constexpr int kSteps = kHalf / 16;  // products of a half
+constexpr int kChunk = kProductChunk;
+constexpr int kTileRows = 64;  // of one warpgroup
+constexpr int kBoxRow = 128;   // bytes
+
+struct ProductShape {
+  int groups, rows, columns, tokens;
+  int row_tiles, token_tiles;
+  int chunks, segments;
+  int stages;   // of shared memory
+  bool staged;  // BF16 results leave through shared memory: their rows fit the copy engine
+};
+
+struct ProductOutput {
+  const __nv_bfloat16* bias;
+  __nv_bfloat16* y;
+  float* y_f32;
+
+  // What lies outside the matrices is dropped.
+  __device__ void store(const ProductShape& shape, int token, int group, int row, float sum) const {
+    if (row >= shape.rows || token >= shape.tokens) return;
+    const int all_rows = shape.groups * shape.rows, of_all = group * shape.rows + row;
+    const int64_t at = int64_t{token} * all_rows + of_all;
+    if (y_f32 != nullptr) {
+      y_f32[at] = sum;
+      return;
+    }
+    y[at] = __float2bfloat16_rn(sum + bias_of(shape, group, row));
+  }
+  __device__ float bias_of(const ProductShape& shape, int group, int row) const {
+    if (bias == nullptr || row >= shape.rows) return 0;
+    return __bfloat162float(__ldg(bias + group * shape.rows + row));
+  }
+};
+
+// The place in a ring of stages, and how often it has gone round.
+struct StagePlace {
+  int stage = 0;
+  uint32_t round = 0;  // its lowest bit alone
+
+  __device__ void advance(int stages) {
+    if (++stage < stages) return;
+    stage = 0;
+    round ^= 1;
+  }
+};
+
+// Barriers of a ring of stages, in shared memory.
+constexpr int kMaxStages = 32;
+struct StageBarriers {
+  Barrier full[kMaxStages], empty[kMaxStages];
+};
+
+// The scale tiles of the FP8 weights that one warpgroup multiplies, as factors: [3][blocks]. Three:
+// 64 rows from any row on.
+struct TileScales {
+  const float* scales;  // [blocks of all rows, blocks]
+  int row_blocks, blocks;
+};
+
+// Starts d += (64 rows of `a`) . b over one half; both are boxes of 128 bytes a row in shared
+// memory.
+template <int kN>
+__device__ __forceinline__ void start_half(float (&d)[kN / 2], const uint8_t* a, const uint8_t* b,
+                                           bool accumulate) {
+  const uint64_t a_box = shared_descriptor(a, SharedLayout::swizzle_128, 8 * kBoxRow);
+  const uint64_t b_box = shared_descriptor(b, SharedLayout::swizzle_128, 8 * kBoxRow);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    wgmma_bf16<kN>(d, advance_descriptor(a_box, step * 32), advance_descriptor(b_box, step * 32),
+                   accumulate || step > 0);
+  }
+  wgmma_commit();
+}
+
+// BF16 weights lie in shared memory as products take them.
+struct Bf16Weights {
+  static constexpr int kBytes = 2;
+  static constexpr bool kExpanded = false;
+
+  __device__ void start_tile(const TileScales&, int, int) {}
+};
+
+// Two E4M3 codes, in the high bytes of the halves of `spread`, as BF16 times 2^-120: sign, the four
+// exponent bits and the three of the mantissa move to where BF16 has them. Subnormal codes become
+// subnormal numbers, so a multiplication by 2^120 makes all of them what they are.
+__device__ __forceinline__ uint32_t small_bf16_pair(uint32_t spread) {
+  return (spread & 0x80008000u) | ((spread >> 4) & 0x07F007F0u);
+}
+__device__ __forceinline__ uint32_t times(uint32_t pair, uint32_t factor) {
+  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair),
+                                         reinterpret_cast<const __nv_bfloat162&>(factor));
+  return reinterpret_cast<const uint32_t&>(product);
+}
+
+__device__ __forceinline__ uint32_t bf16_twice(float value) {
+  const uint32_t bits = __float_as_uint(value) >> 16;
+  return bits << 16 | bits;
+}
+
+// The scales of the 64 rows a tile takes, in shared memory: [3][blocks], since 64 rows from any row
+// on lie in three tiles of scales at most; then a flag.
+//
+// A scale above 2^7 times 2^120 is no BF16 number: what is above goes into a second factor, for
+// whole tiles that have such a scale.
+struct ExpandingScales {
+  static constexpr float kRebias = 0x1p120f, kLargest = 0x1p7f;
+  static constexpr int kBlock = kScaleBlock;
+
+  uint32_t* factors;
+  int blocks;
+  int first_block;
+  bool large;
+
+  static constexpr int64_t bytes(int64_t blocks) { return (3 * blocks + 1) * 4; }
+
+  // The tile begins at `row` among the rows of all groups. `threads`, multiples of 32 in number,
+  // all call; `barrier` is theirs.
+  __device__ void start_tile(const TileScales& tile, int row, int barrier, int threads) {
+    blocks = tile.blocks;
+    first_block = row / kBlock;
+    const int thread = static_cast<int>(threadIdx.x) % threads;
+    uint32_t* const flag = factors + 3 * blocks;
+    sync_threads_of(barrier, threads);  // nobody needs the last tile's
+    if (thread == 0) *flag = 0;
+    sync_threads_of(barrier, threads);
+    for (int at = thread; at < 3 * blocks; at += threads) {
+      const int row_block = min(first_block + at / blocks, tile.row_blocks - 1);
+      const float scale = __ldg(tile.scales + int64_t{row_block} * blocks + at % blocks);
+      factors[at] = __float_as_uint(scale);
+      if (scale > kLargest) *flag = 1;
+    }
+    sync_threads_of(barrier, threads);
+    large = *flag != 0;
+  }
+
+  // Where the factors of a row (among those of all groups) begin.
+  __device__ int row_factors(int row) const { return (row / kBlock - first_block) * blocks; }
+
+  __device__ float scale_at(int row_factors, int block) const {
+    return __uint_as_float(factors[row_factors + min(block, blocks - 1)]);
+  }
+  __device__ static uint32_t factor(float scale) {
+    return bf16_twice(fminf(scale, kLargest) * kRebias);
+  }
+  __device__ static uint32_t rest(float scale) { return bf16_twice(fmaxf(scale / kLargest, 1)); }
+};
+
+// FP8 weights become BF16, with their scales: powers of two, so that this is exact. Two ways, which
+// give products the same operands: few tokens leave the tensor cores idle while one warpgroup
+// expands, so there two of them do, into shared memory (expand_chunk); many tokens hide it, and the
+// warpgroup that multiplies expands into its registers.
+//
+// In registers a thread needs pairs of codes from its two rows, at K = 2 q and 2 q + 8 of 16 (q =
+// lane % 4): it reads all 16, as its three neighbours do (one access of shared memory serves them),
+// and takes its own with a byte permutation.
+struct Fp8Weights {
+  static constexpr int kBytes = 1;
+  static constexpr bool kExpanded = true;
+
+  ExpandingScales scales;
+  int upper_factors, lower_factors;    // of the thread's two rows
+  uint4 upper[kSteps], lower[kSteps];  // fetched
+  // Two sets: products read one while the next is made.
+  uint32_t operands[2][kSteps][4];
+
+  // The warpgroup's 64 rows begin at `row` among those of all groups; `barrier` is its own.
+  __device__ void start_tile(const TileScales& tile, int row, int barrier) {
+    scales.start_tile(tile, row, barrier, 128);
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    const int upper_row = row + thread / 32 * 16 + thread % 32 / 4;
+    upper_factors = scales.row_factors(upper_row);
+    lower_factors = scales.row_factors(upper_row + 8);
+  }
+
+  // Reads a half: 64 rows of 64 bytes, swizzled like that.
+  __device__ __forceinline__ void fetch(const uint8_t* a) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const uint8_t* const at = a + row * kHalf;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      // Both rows of a thread have the same swizzle: it repeats every eight rows.
+      const int piece = (step ^ row / 2 % 4) * 16;
+      upper[step] = *reinterpret_cast<const uint4*>(at + piece);
+      lower[step] = *reinterpret_cast<const uint4*>(at + 8 * kHalf + piece);
+    }
+  }
+
+  // What was fetched becomes operands; `half` counts from the row's beginning in device memory.
+  // Products that read `set` are done.
+  __device__ __forceinline__ void expand(int half, int set) {
+    // Bytes 2 q and 2 q + 1 of eight, each to the high byte of a half.
+    const uint32_t pick = 0x1010u * (2 * (threadIdx.x % 4)) | 0x1000u;
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const float of_upper = scales.scale_at(upper_factors, 2 * half + pair);
+      const float of_lower = scales.scale_at(lower_factors, 2 * half + pair);
+      const uint32_t factor[2] = {scales.factor(of_upper), scales.factor(of_lower)};
+#pragma unroll
+      for (int step = 2 * pair; step < 2 * pair + 2; ++step) {
+        const uint32_t picked[4] = {__byte_perm(upper[step].x, upper[step].y, pick),
+                                    __byte_perm(lower[step].x, lower[step].y, pick),
+                                    __byte_perm(upper[step].z, upper[step].w, pick),
+                                    __byte_perm(lower[step].z, lower[step].w, pick)};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          operands[set][step][i] = times(small_bf16_pair(picked[i]), factor[i % 2]);
+        }
+      }
+      if (!scales.large) continue;
+      const uint32_t rest[2] = {scales.rest(of_upper), scales.rest(of_lower)};
+#pragma unroll
+      for (int step = 2 * pair; step < 2 * pair + 2; ++step) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          operands[set][step][i] = times(operands[set][step][i], rest[i % 2]);
+        }
+      }
+    }
+  }
+
+  template <int kN>
+  __device__ __forceinline__ void start_half(float (&d)[kN / 2], int set, const uint8_t* b,
+                                             bool accumulate) {
+    const uint64_t b_box = shared_descriptor(b, SharedLayout::swizzle_128, 8 * kBoxRow);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      wgmma_bf16<kN>(d, operands[set][step], advance_descriptor(b_box, step * 32),
+                     accumulate || step > 0);
+    }
+    wgmma_commit();
+  }
+};
+
+constexpr int kExpanders = 256;                                // threads
+constexpr int kExpandedBytes = kTileRows * kProductChunk * 2;  // of a chunk: two boxes of BF16
+
+// 64 rows of 128 codes, one box, become two boxes of BF16, by kExpanders threads. A thread takes 16
+// neighbouring codes; eight threads a row, so that a quarter of a warp reads all banks once.
+__device__ __forceinline__ void expand_chunk(const uint8_t* from, uint8_t* to,
+                                             const ExpandingScales& scales, int tile_row,
+                                             int chunk) {
+  const int piece = static_cast<int>(threadIdx.x) % 8;
+#pragma unroll
+  for (int pass = 0; pass < kTileRows * 8 / kExpanders; ++pass) {
+    const int row = static_cast<int>(threadIdx.x) / 8 + pass * (kExpanders / 8);
+    const uint4 codes =
+        *reinterpret_cast<const uint4*>(from + row * kBoxRow + (piece ^ row % 8) * 16);
+    const float scale = scales.scale_at(scales.row_factors(tile_row + row), chunk * 4 + piece / 2);
+    const uint32_t factor = scales.factor(scale);
+    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+    uint32_t values[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      // Each code to the high byte of a half.
+      const uint32_t spread = __byte_perm(words[i / 2], 0, i % 2 == 0 ? 0x1000 : 0x3020);
+      values[i] = times(small_bf16_pair(spread), factor);
+    }
+    if (scales.large) {
+      const uint32_t rest = scales.rest(scale);
+#pragma unroll
+      for (uint32_t& value : values) value = times(value, rest);
+    }
+    uint8_t* const row_to = to + piece / 4 * kTileRows * kBoxRow + row * kBoxRow;
+    const int low = (piece % 4 * 2 ^ row % 8) * 16, high = ((piece % 4 * 2 + 1) ^ row % 8) * 16;
+    const uint4 first{values[0], values[1], values[2], values[3]};
+    const uint4 second{values[4], values[5], values[6], values[7]};
+    // The other box has the same banks: its threads store in the other order.
+    const bool other = piece >= 4;
+    *reinterpret_cast<uint4*>(row_to + (other ? high : low)) = other ? second : first;
+    *reinterpret_cast<uint4*>(row_to + (other ? low : high)) = other ? first : second;
+  }
+}
+
+}  // namespace cachalot::cuda
