@@ -1,9 +1,7 @@
 // image_attention: full attention among the patches of one picture.
-#include <cuda_bf16.h>
-
-#include <cfloat>
-
-#include "backend/cuda/launch.h"
+#include "backend/cuda/image_attention_64.cuh"
+#include "backend/cuda/image_attention_any.cuh"
+#include "backend/cuda/tensor_map.h"
 
 namespace cachalot::cuda {
 namespace {
@@ -39,64 +37,14 @@ __global__ void turn_patches(const Turn turn) {
   }
 }
 
-struct Attention {
-  const Value* qkv;
-  const Value* turned;
-  Value* o;
-  int64_t tokens, heads, head_dim;
-  float scale;
-};
-
-constexpr int kMaxChannels = 8;  // of a lane
-
-// One warp a query: any head_dim up to 32 * kMaxChannels.
-__global__ void attend(const Attention of) {
-  wait_for_inputs();
-  const int64_t query = int64_t{blockIdx.x} * 4 + threadIdx.x / 32, head = blockIdx.y;
-  if (query >= of.tokens) return;
-  const int lane = threadIdx.x % 32;
-  const int64_t width = of.heads * of.head_dim;
-  const Value* q = of.turned + query * 2 * width + head * of.head_dim;
-  float out[kMaxChannels] = {};
-  float top = -FLT_MAX, sum = 0;
-  for (int64_t first = 0; first < of.tokens; first += 32) {
-    const int64_t key = first + lane;
-    float score = -FLT_MAX;
-    if (key < of.tokens) {
-      const Value* k = of.turned + key * 2 * width + width + head * of.head_dim;
-      score = 0;
-      for (int64_t i = 0; i < of.head_dim; ++i) {
-        score += __bfloat162float(q[i]) * __bfloat162float(k[i]);
-      }
-      score *= of.scale;
-    }
-    float largest = score;
-    for (int distance = 16; distance > 0; distance /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
-    }
-    const float new_top = fmaxf(top, largest), shrink = expf(top - new_top);
-    const float p = key < of.tokens ? expf(score - new_top) : 0;
-    top = new_top;
-    sum = sum * shrink + p;
-    for (float& channel : out) channel *= shrink;
-    for (int i = 0; i < 32 && first + i < of.tokens; ++i) {
-      const float share = __shfl_sync(~0u, p, i);
-      const Value* v = of.qkv + ((first + i) * 3 + 2) * width + head * of.head_dim;
-#pragma unroll
-      for (int c = 0; c < kMaxChannels; ++c) {
-        if (lane + 32 * c < of.head_dim) out[c] += share * __bfloat162float(v[lane + 32 * c]);
-      }
-    }
-  }
-  for (int distance = 16; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(~0u, sum, distance);
-  }
-#pragma unroll
-  for (int c = 0; c < kMaxChannels; ++c) {
-    if (lane + 32 * c >= of.head_dim) continue;
-    of.o[query * width + head * of.head_dim + lane + 32 * c] =
-        __float2bfloat16_rn(__fdiv_rn(out[c], sum));
-  }
+// Boxes of one head's channels in 64 rows.
+CUtensorMap rows_map(const Value* rows, int64_t tokens, int64_t heads) {
+  return tensor_map(rows, {.type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                           .rows = tokens,
+                           .columns = heads * kImageHead,
+                           .row_bytes = heads * kImageHead * 2,
+                           .box_rows = 64,
+                           .box_columns = kImageHead});
 }
 
 }  // namespace
@@ -104,17 +52,30 @@ __global__ void attend(const Attention of) {
 void image_attention(Queue& queue, const ImageAttentionArgs& args) {
   check_shapes(args);
   const int64_t tokens = args.o.extent(0), heads = args.o.extent(1), head_dim = args.o.extent(2);
-  CACHALOT_CHECK(head_dim <= 32 * kMaxChannels, "head_dim {}", head_dim);
   Scratch scratch(queue);
   const auto* qkv = reinterpret_cast<const Value*>(args.qkv.data);
   auto* turned = scratch.allocate<Value>(tokens * 2 * heads * head_dim);
   launch(queue, "image_attention", turn_patches,
          {.blocks = dim3(static_cast<unsigned>(tokens)), .threads = 256},
          Turn{qkv, args.frequencies.data, turned, args.columns, tokens, heads, head_dim});
-  launch(queue, "image_attention", attend,
+  const ImageHeads of{qkv,      turned,    reinterpret_cast<Value*>(args.o.data), tokens, heads,
+                      head_dim, args.scale};
+  // The fast kernel takes the largest score for the largest product of scale and score.
+  const bool aligned = reinterpret_cast<uintptr_t>(qkv) % 16 == 0;
+  if (head_dim == kImageHead && args.scale > 0 && aligned) {
+    const int64_t queries = kImageGroups * kImageQueries;
+    launch(queue, "image_attention", attend_64,
+           {.blocks = dim3(static_cast<unsigned>((tokens + queries - 1) / queries),
+                           static_cast<unsigned>(heads)),
+            .threads = 128 * kImageGroups + 128,
+            .shared_bytes = sizeof(ImageShared) + 1024},
+           rows_map(turned, tokens, 2 * heads), rows_map(qkv, tokens, 3 * heads), of);
+    return;
+  }
+  CACHALOT_CHECK(head_dim <= 32 * kMaxChannels, "head_dim {}", head_dim);
+  launch(queue, "image_attention", attend_any,
          {.blocks = dim3(static_cast<unsigned>((tokens + 3) / 4), static_cast<unsigned>(heads))},
-         Attention{qkv, turned, reinterpret_cast<Value*>(args.o.data), tokens, heads, head_dim,
-                   args.scale});
+         of);
 }
 
 }  // namespace cachalot::cuda
