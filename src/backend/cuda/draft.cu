@@ -1,10 +1,10 @@
 // markov_step, draft_confidence.
 //
-// markov_step reads the Markov head once. A warp multiplies 16 rows of it with the features of
-// eight sequences by mma.sync, whose operands come straight from device memory: since a sum does
-// not care which of its terms is called which, a lane takes eight neighbouring channels, one load
-// of 16 bytes, as its four pairs of two products (lane's channels 8 q .. 8 q + 7 of 32, q = lane %
-// 4).
+// markov_step reads the Markov head once for up to 32 sequences. A warp multiplies 16 rows of it
+// with the features of eight sequences at a time by mma.sync, whose operands come straight from
+// device memory: since a sum does not care which of its terms is called which, a lane takes eight
+// neighbouring channels, one load of 16 bytes, as its four pairs of two products (lane's channels 8
+// q .. 8 q + 7 of 32, q = lane % 4).
 #include <cuda_bf16.h>
 
 #include "backend/cuda/launch.h"
@@ -19,7 +19,7 @@ constexpr int kWarps = 8, kTileRows = 16, kColumns = 8;
 constexpr int kChunk = 32;  // channels of two products
 
 struct Link {
-  int64_t step, sequences, block, vocab, rank;
+  int step, sequences, block, vocab, rank;
   const int32_t* ids;
   const Value* embed;
   const Value* head;
@@ -30,13 +30,16 @@ struct Link {
   uint64_t* best;  // [sequences, blocks] the largest key of each block
   int32_t* done;   // blocks that have written theirs
 
-  __device__ int32_t previous(int64_t sequence) const {
+  __device__ float* logits_of(int sequence) const {
+    return logits + int64_t{sequence * block + step} * vocab;
+  }
+  __device__ int32_t previous(int sequence) const {
     return step == 0 ? ids[sequence * block] : chain[sequence * (block + 1) + step];
   }
 };
 
 // Eight channels from `channel` on; zeros beyond the row's end.
-__device__ uint4 eight_channels(const Value* row, int64_t channel, int64_t rank) {
+__device__ uint4 eight_channels(const Value* row, int channel, int rank) {
   if (channel + 8 <= rank && rank % 8 == 0) {
     return __ldg(reinterpret_cast<const uint4*>(row + channel));
   }
@@ -49,7 +52,7 @@ __device__ uint4 eight_channels(const Value* row, int64_t channel, int64_t rank)
 }
 
 // Orders by value, then lower ids first. NaN is below all.
-__device__ uint64_t key_of(float value, int64_t id) {
+__device__ uint64_t key_of(float value, int id) {
   const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 is 0
   uint32_t order = bits >> 31 ? ~bits : bits | 0x80000000u;
   if (isnan(value)) order = 0;
@@ -67,17 +70,18 @@ struct HeadRows {
   uint4 upper[kChunks > 0 ? kChunks : 1],
       lower[kChunks > 0 ? kChunks : 1];  // of rows lane / 4 and lane / 4 + 8 of a tile
 
-  __device__ void load(const Link& link, int64_t tile, int lane) {
-    const int64_t row = tile * kTileRows + lane / 4;
+  __device__ void load(const Link& link, int tile, int lane) {
+    const int row = tile * kTileRows + lane / 4;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       upper[c] = part(link, row, c, lane);
       lower[c] = part(link, row + 8, c, lane);
     }
   }
-  __device__ static uint4 part(const Link& link, int64_t row, int64_t chunk, int lane) {
+  __device__ static uint4 part(const Link& link, int row, int chunk, int lane) {
     if (row >= link.vocab) return {};
-    return eight_channels(link.head + row * link.rank, chunk * kChunk + lane % 4 * 8, link.rank);
+    return eight_channels(link.head + int64_t{row} * link.rank, chunk * kChunk + lane % 4 * 8,
+                          link.rank);
   }
 };
 
@@ -89,19 +93,30 @@ __device__ void multiply(float (&sums)[4], const uint4& upper, const uint4& lowe
   mma_bf16(sums, second, {feature.z, feature.w});
 }
 
-// Adds to the logits of the tile's rows and keeps the best of this lane's two sequences.
-__device__ void add_to_logits(const Link& link, int64_t tile, int64_t first_sequence,
-                              const float (&sums)[4], int lane, uint64_t (&best)[2]) {
+// The logits of a tile's rows that a lane adds to: of two sequences in each group of eight.
+template <int kGroups>
+struct TileLogits {
+  float values[kGroups][4];
+
+  // visit(group, i, logit's address, id) for those that exist.
+  template <class Visit>
+  __device__ void for_each(const Link& link, int tile, int first, int lane, Visit visit) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int64_t id = tile * kTileRows + lane / 4 + i / 2 * 8;
-    const int64_t sequence = first_sequence + lane % 4 * 2 + i % 2;
-    if (id >= link.vocab || sequence >= link.sequences) continue;
-    float& logit = link.logits[(sequence * link.block + link.step) * link.vocab + id];
-    logit += sums[i];
-    best[i % 2] = larger(best[i % 2], key_of(logit, id));
+    for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int id = tile * kTileRows + lane / 4 + i / 2 * 8;
+        const int sequence = first + g * kColumns + lane % 4 * 2 + i % 2;
+        if (id >= link.vocab || sequence >= link.sequences) continue;
+        visit(g, i, link.logits_of(sequence) + id, id);
+      }
+    }
   }
-}
+  __device__ void load(const Link& link, int tile, int first, int lane) {
+    for_each(link, tile, first, lane,
+             [&](int g, int i, const float* logit, int) { values[g][i] = *logit; });
+  }
+};
 
 // The block that is last to arrive chooses among all blocks' best.
 __device__ void choose(const Link& link) {
@@ -113,7 +128,7 @@ __device__ void choose(const Link& link) {
   if (!is_last) return;
   __threadfence();
   const int lane = threadIdx.x % 32;
-  for (int64_t s = threadIdx.x / 32; s < link.sequences; s += kWarps) {
+  for (int s = static_cast<int>(threadIdx.x) / 32; s < link.sequences; s += kWarps) {
     uint64_t best = 0;
     for (int64_t i = lane; i < gridDim.x; i += 32) {
       best = larger(best, __ldcg(link.best + s * gridDim.x + i));
@@ -128,65 +143,84 @@ __device__ void choose(const Link& link) {
   if (threadIdx.x == 0) *link.done = 0;
 }
 
-template <int kChunks>
+template <int kChunks, int kGroups>
 __global__ void __launch_bounds__(kWarps * 32, 2) step_chain(const Link link) {
-  extern __shared__ uint4 features[];  // [chunks][32 lanes] of eight sequences, as lanes read them
-  __shared__ uint64_t block_best[kWarps][kColumns];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t tiles = (link.vocab + kTileRows - 1) / kTileRows;
-  const int64_t first_tile = int64_t{blockIdx.x} * kWarps + warp, stride = gridDim.x * kWarps;
-  const int64_t chunks = (link.rank + kChunk - 1) / kChunk;
+  // [groups][chunks][32 lanes], as lanes read them
+  extern __shared__ uint4 features[];
+  __shared__ uint64_t block_best[kWarps][kGroups * kColumns];
+  constexpr int kSequences = kGroups * kColumns;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int tiles = (link.vocab + kTileRows - 1) / kTileRows;
+  const int first_tile = static_cast<int>(blockIdx.x) * kWarps + warp;
+  const int stride = static_cast<int>(gridDim.x) * kWarps;
+  const int chunks = (link.rank + kChunk - 1) / kChunk;
   HeadRows<kChunks> rows;
   if (kChunks > 0 && first_tile < tiles) rows.load(link, first_tile, lane);
   wait_for_inputs();
-  for (int64_t first = 0; first < link.sequences; first += kColumns) {
-    for (int64_t at = threadIdx.x; at < chunks * 32; at += blockDim.x) {
-      const int64_t sequence = first + at % 32 / 4;
+  for (int first = 0; first < link.sequences; first += kSequences) {
+    for (int at = static_cast<int>(threadIdx.x); at < kGroups * chunks * 32; at += kWarps * 32) {
+      const int sequence = first + at / 32 / chunks * kColumns + at % 32 / 4;
       features[at] = {};
       if (sequence >= link.sequences) continue;
-      const Value* row = link.embed + link.previous(sequence) * link.rank;
-      features[at] = eight_channels(row, at / 32 * kChunk + at % 4 * 8, link.rank);
+      const Value* row = link.embed + int64_t{link.previous(sequence)} * link.rank;
+      features[at] = eight_channels(row, at / 32 % chunks * kChunk + at % 4 * 8, link.rank);
     }
     __syncthreads();
-    uint64_t best[2] = {0, 0};
-    for (int64_t tile = first_tile; tile < tiles; tile += stride) {
-      float sums[4] = {};
+    uint64_t best[kGroups][2] = {};
+    TileLogits<kGroups> logits;
+    if (first_tile < tiles) logits.load(link, first_tile, first, lane);
+    if (kChunks > 0 && first > 0 && first_tile < tiles) rows.load(link, first_tile, lane);
+    for (int tile = first_tile; tile < tiles; tile += stride) {
+      float sums[kGroups][4] = {};
+      const auto multiply_chunk = [&](int chunk, const uint4& upper, const uint4& lower) {
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          multiply(sums[g], upper, lower, features[(g * chunks + chunk) * 32 + lane]);
+        }
+      };
+      const int next = tile + stride;
       if constexpr (kChunks > 0) {
-        if (tile != first_tile || first > 0) rows.load(link, tile, lane);
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-          multiply(sums, rows.upper[c], rows.lower[c], features[c * 32 + lane]);
-        }
+        for (int c = 0; c < kChunks; ++c) multiply_chunk(c, rows.upper[c], rows.lower[c]);
+        // On their way while this tile's logits are written.
+        if (next < tiles) rows.load(link, next, lane);
       } else {
-        const int64_t row = tile * kTileRows + lane / 4;
-        for (int64_t c = 0; c < chunks; ++c) {
-          multiply(sums, rows.part(link, row, c, lane), rows.part(link, row + 8, c, lane),
-                   features[c * 32 + lane]);
+        const int row = tile * kTileRows + lane / 4;
+        for (int c = 0; c < chunks; ++c) {
+          multiply_chunk(c, rows.part(link, row, c, lane), rows.part(link, row + 8, c, lane));
         }
       }
-      add_to_logits(link, tile, first, sums, lane, best);
+      logits.for_each(link, tile, first, lane, [&](int g, int i, float* logit, int id) {
+        const float sum = logits.values[g][i] + sums[g][i];
+        *logit = sum;
+        best[g][i % 2] = larger(best[g][i % 2], key_of(sum, id));
+      });
+      if (next < tiles) logits.load(link, next, first, lane);
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int at = 0; at < 2 * kGroups; ++at) {
+      uint64_t& mine = best[at / 2][at % 2];
       for (int distance = 4; distance < 32; distance *= 2) {
-        best[i] = larger(best[i], __shfl_xor_sync(~0u, best[i], distance));
+        mine = larger(mine, __shfl_xor_sync(~0u, mine, distance));
       }
-      if (lane < 4) block_best[warp][lane * 2 + i] = best[i];
+      if (lane < 4) block_best[warp][at / 2 * kColumns + lane * 2 + at % 2] = mine;
     }
     __syncthreads();
-    if (threadIdx.x < kColumns && first + threadIdx.x < link.sequences) {
+    if (threadIdx.x < kSequences && first + threadIdx.x < link.sequences) {
       uint64_t of_block = 0;
       for (const auto& of_warp : block_best) of_block = larger(of_block, of_warp[threadIdx.x]);
       link.best[(first + threadIdx.x) * gridDim.x + blockIdx.x] = of_block;
     }
     __syncthreads();
   }
+  let_next_start();
   if (blockIdx.x == 0) {
-    for (int64_t at = threadIdx.x; at < link.sequences * link.rank; at += blockDim.x) {
-      const int64_t sequence = at / link.rank, channel = at % link.rank;
+    for (int at = static_cast<int>(threadIdx.x); at < link.sequences * link.rank;
+         at += kWarps * 32) {
+      const int sequence = at / link.rank, channel = at % link.rank;
       const int32_t token = link.previous(sequence);
       link.features[(sequence * link.block + link.step) * link.rank + channel] =
-          link.embed[token * link.rank + channel];
+          link.embed[int64_t{token} * link.rank + channel];
       if (link.step == 0 && channel == 0) link.chain[sequence * (link.block + 1)] = token;
     }
   }
@@ -234,11 +268,11 @@ void markov_step(Queue& queue, const MarkovStepArgs& args) {
   const int64_t blocks = wanted < full ? wanted : full;
   const int64_t chunks = (rank + kChunk - 1) / kChunk;
   Scratch scratch(queue);
-  const Link link{.step = args.step,
-                  .sequences = sequences,
-                  .block = args.drafts.extent(1),
-                  .vocab = vocab,
-                  .rank = rank,
+  const Link link{.step = static_cast<int>(args.step),
+                  .sequences = static_cast<int>(sequences),
+                  .block = static_cast<int>(args.drafts.extent(1)),
+                  .vocab = static_cast<int>(vocab),
+                  .rank = static_cast<int>(rank),
                   .ids = args.ids.data,
                   .embed = values(args.embed),
                   .head = values(args.head),
@@ -248,10 +282,19 @@ void markov_step(Queue& queue, const MarkovStepArgs& args) {
                   .drafts = args.drafts.data,
                   .best = scratch.allocate<uint64_t>(sequences * blocks),
                   .done = queue.counters()};
-  const LaunchShape shape{.blocks = dim3(static_cast<unsigned>(blocks)),
-                          .threads = kWarps * 32,
-                          .shared_bytes = static_cast<size_t>(chunks) * 32 * sizeof(uint4)};
-  launch(queue, "markov_step", rank == 256 ? step_chain<8> : step_chain<0>, shape, link);
+  const auto start = [&]<int kGroups>(std::integral_constant<int, kGroups>) {
+    const LaunchShape shape{
+        .blocks = dim3(static_cast<unsigned>(blocks)),
+        .threads = kWarps * 32,
+        .shared_bytes = static_cast<size_t>(kGroups * chunks) * 32 * sizeof(uint4)};
+    launch(queue, "markov_step", rank == 256 ? step_chain<8, kGroups> : step_chain<0, kGroups>,
+           shape, link);
+  };
+  if (sequences <= kColumns) {
+    start(std::integral_constant<int, 1>{});
+  } else {
+    start(std::integral_constant<int, 4>{});
+  }
 }
 
 void draft_confidence(Queue& queue, const DraftConfidenceArgs& args) {
