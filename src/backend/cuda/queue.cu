@@ -88,7 +88,11 @@ const MemorySpace& pinned_memory() {
 
 bool on_device(const void* address) {
   cudaPointerAttributes attributes{};
-  check(cudaPointerGetAttributes(&attributes, address), "asking where an address lies");
+  // Without a device nothing lies there.
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
   return attributes.type == cudaMemoryTypeDevice;
 }
 
