@@ -27,9 +27,8 @@ __device__ inline uint32_t e2m1_code(float value) {
           (magnitude > 2.5f) + (magnitude >= 3.5f) + (magnitude > 5.0f));
 }
 // Two channels as they are packed: the even one in the low nibble.
-__device__ inline uint8_t e2m1_pair(float even, float odd, float scale) {
-  return static_cast<uint8_t>(e2m1_code(__fdiv_rn(even, scale)) | e2m1_code(__fdiv_rn(odd, scale))
-                                                                      << 4);
+__device__ inline uint8_t e2m1_pair(float even, float odd) {
+  return static_cast<uint8_t>(e2m1_code(even) | e2m1_code(odd) << 4);
 }
 __device__ inline float e2m1_value(uint32_t code) {
   // Exponent and mantissa at the top of a bf16's mantissa and below: 2^-126 of the value, the
@@ -41,6 +40,11 @@ __device__ inline float e2m1_value(uint32_t code) {
 __device__ inline float e8m0_value(uint32_t code) {
   if (code == 255) return __uint_as_float(0x7FC00000u);
   return __uint_as_float(max(code << 23, 0x00400000u));
+}
+// 1 / e8m0_value(code), exact: dividing by a power of two is multiplying by this. Codes of
+// index_scale_code() alone.
+__device__ inline float e8m0_inverse(uint32_t code) {
+  return __uint_as_float(max((254 - code) << 23, 0x00400000u));
 }
 // The scale code of a group of index keys from its largest magnitude.
 __device__ inline uint32_t index_scale_code(float largest) {
@@ -63,13 +67,14 @@ __device__ inline float e4m3_scale_value(uint32_t code) {
   return __uint_as_float((code << 20) + ((127 - 7) << 23));
 }
 
-// The angle is the FP32 product; in double, because a float of a million radians is exact and must
-// be reduced as such.
+// The angle is the FP32 product, up to a million radians and exact as such: it is reduced to half
+// turns in double, 2^-34 of a turn at worst, before FP32 takes over.
 __device__ inline float2 rotation_at(int64_t position, float frequency) {
   const float angle = static_cast<float>(position) * frequency;
-  double sine, cosine;
-  sincos(static_cast<double>(angle), &sine, &cosine);
-  return {static_cast<float>(cosine), static_cast<float>(sine)};
+  const double turns = static_cast<double>(angle) * 0.15915494309189535;  // 1 / (2 pi)
+  float sine, cosine;
+  sincospif(static_cast<float>(2 * (turns - rint(turns))), &sine, &cosine);
+  return {cosine, sine};
 }
 // Channels 2i and 2i + 1, rounded to BF16.
 __device__ inline float2 rotated(float2 pair, float2 rotation) {

@@ -6,7 +6,8 @@
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kKeyThreads = 512;
+constexpr int kMostRatio = 64;
 
 struct Compression {
   DeviceRows rows;
@@ -19,14 +20,14 @@ struct Compression {
   bf16* latent;
 };
 
-// Where the row of `position`, of the sequence that row t belongs to, has its kv; its gate follows
-// `gate_at` floats later.
+// kv and gate of one position of the sequence that row t belongs to, which the step computes from
+// position `start` on, in rows from `first` on.
 struct GroupRow {
   const float* kv;
   const float* gate;
 };
-__device__ GroupRow row_at(const Compression& of, int32_t t, int32_t position) {
-  const int32_t first = of.rows.first_rows[t], start = of.rows.positions[first];
+__device__ GroupRow row_at(const Compression& of, int32_t t, int32_t first, int32_t start,
+                           int32_t position) {
   if (position >= start) {
     const int64_t at = static_cast<int64_t>(first + position - start) * of.head_dim;
     return {of.kv + at, of.gate + at};
@@ -37,21 +38,15 @@ __device__ GroupRow row_at(const Compression& of, int32_t t, int32_t position) {
   return {row, row + of.head_dim};
 }
 
-// One channel of the group that row t ends: softmax over its gates, in position order.
-__device__ float pooled(const Compression& of, int32_t t, int32_t position, int32_t channel) {
-  const int32_t first = position - of.ratio + 1;
-  float largest = row_at(of, t, first).gate[channel];
-  for (int32_t p = first + 1; p <= position; ++p) {
-    largest = fmaxf(largest, row_at(of, t, p).gate[channel]);
-  }
+// One channel of a group: softmax over its gates, in position order.
+__device__ float pooled(const GroupRow* group, int32_t ratio, int32_t channel) {
+  float largest = group[0].gate[channel];
+  for (int32_t i = 1; i < ratio; ++i) largest = fmaxf(largest, group[i].gate[channel]);
   float sum = 0;
-  for (int32_t p = first; p <= position; ++p) {
-    sum += expf(row_at(of, t, p).gate[channel] - largest);
-  }
+  for (int32_t i = 0; i < ratio; ++i) sum += expf(group[i].gate[channel] - largest);
   float out = 0;
-  for (int32_t p = first; p <= position; ++p) {
-    const GroupRow row = row_at(of, t, p);
-    out += __fdiv_rn(expf(row.gate[channel] - largest), sum) * row.kv[channel];
+  for (int32_t i = 0; i < ratio; ++i) {
+    out += __fdiv_rn(expf(group[i].gate[channel] - largest), sum) * group[i].kv[channel];
   }
   return out;
 }
@@ -60,16 +55,22 @@ __device__ float pooled(const Compression& of, int32_t t, int32_t position, int3
 __global__ void __launch_bounds__(kThreads) compress_kernel(Compression of) {
   extern __shared__ float values[];  // [head_dim]
   __shared__ float partials[32];
+  __shared__ GroupRow group[kMostRatio];
   wait_for_inputs();
   let_next_start();
   const int32_t t = static_cast<int32_t>(blockIdx.x), position = of.rows.positions[t];
   if ((position + 1) % of.ratio != 0) return;
+  if (static_cast<int32_t>(threadIdx.x) < of.ratio) {
+    const int32_t first = of.rows.first_rows[t];
+    group[threadIdx.x] = row_at(of, t, first, of.rows.positions[first],
+                                position - of.ratio + 1 + static_cast<int32_t>(threadIdx.x));
+  }
+  __syncthreads();
   float squares = 0;
   for (int32_t pair = threadIdx.x; pair < of.head_dim / 2; pair += kThreads) {
     for (int32_t i = 2 * pair; i < 2 * pair + 2; ++i) {
       const float value =
-          rounded_to_bf16(of.ratio == 1 ? of.kv[static_cast<int64_t>(t) * of.head_dim + i]
-                                        : pooled(of, t, position, i));
+          rounded_to_bf16(of.ratio == 1 ? group[0].kv[i] : pooled(group, of.ratio, i));
       values[i] = value;
       squares += value * value;
     }
@@ -101,7 +102,8 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(Compression of) {
     const uint32_t scale =
         latent_scale_code(largest_of_lanes<8>(fmaxf(fabsf(value.x), fabsf(value.y))));
     if (inside) {
-      packed[pair] = e2m1_pair(value.x, value.y, e4m3_scale_value(scale));
+      const float divisor = e4m3_scale_value(scale);
+      packed[pair] = e2m1_pair(__fdiv_rn(value.x, divisor), __fdiv_rn(value.y, divisor));
       if (pair % 8 == 0) packed[of.head_dim / 2 + pair / 8] = static_cast<uint8_t>(scale);
     }
   }
@@ -135,8 +137,9 @@ struct KeyMaking {
 // Rows of latents a block multiplies with each weight it reads; every row's sums are the same for
 // any number of them.
 template <int kRows>
-__global__ void __launch_bounds__(kThreads) index_keys_kernel(KeyMaking of) {
-  extern __shared__ float shared[];
+__global__ void __launch_bounds__(kKeyThreads) index_keys_kernel(KeyMaking of) {
+  constexpr int kOutputs = 4;  // of a warp at a time, for loads in flight
+  extern __shared__ __align__(16) float shared[];
   float* latents = shared;                     // [kRows, head_dim]
   float* keys = shared + kRows * of.head_dim;  // [kRows, width]
   wait_for_inputs();
@@ -149,34 +152,53 @@ __global__ void __launch_bounds__(kThreads) index_keys_kernel(KeyMaking of) {
   bool any = false;
   for (int32_t r = 0; r < kRows; ++r) any |= makes_entry(first + r);
   if (!any) return;
-  for (int32_t i = threadIdx.x; i < kRows * of.head_dim; i += kThreads) {
+  for (int32_t i = threadIdx.x; i < kRows * of.head_dim; i += kKeyThreads) {
     const int64_t t = first + i / of.head_dim;
     latents[i] = t < of.rows.tokens ? widened(of.latent[t * of.head_dim + i % of.head_dim]) : 0.0f;
   }
   __syncthreads();
-  for (int32_t out = warp; out < of.width; out += kThreads / 32) {
-    float sums[kRows] = {};
+  for (int32_t out = warp * kOutputs; out < of.width; out += kKeyThreads / 32 * kOutputs) {
+    float sums[kOutputs][kRows] = {};
     const bf16* weight = of.weight + static_cast<int64_t>(out) * of.head_dim;
-    for (int32_t i = 2 * lane; i < of.head_dim; i += 64) {
-      const uint32_t two = *reinterpret_cast<const uint32_t*>(weight + i);
-      const float even = __uint_as_float(two << 16), odd = __uint_as_float(two & 0xFFFF0000u);
+#pragma unroll 2
+    for (int32_t i = 8 * lane; i < of.head_dim; i += 256) {
+      uint4 eight[kOutputs];
+#pragma unroll
+      for (int o = 0; o < kOutputs; ++o) {
+        eight[o] = *reinterpret_cast<const uint4*>(weight + o * of.head_dim + i);
+      }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float2 x = *reinterpret_cast<const float2*>(latents + r * of.head_dim + i);
-        sums[r] = fmaf(odd, x.y, fmaf(even, x.x, sums[r]));
+        const float4 low = *reinterpret_cast<const float4*>(latents + r * of.head_dim + i);
+        const float4 high = *reinterpret_cast<const float4*>(latents + r * of.head_dim + i + 4);
+#pragma unroll
+        for (int o = 0; o < kOutputs; ++o) {
+          float sum = sums[o][r];
+          sum = fmaf(__uint_as_float(eight[o].x << 16), low.x, sum);
+          sum = fmaf(__uint_as_float(eight[o].x & 0xFFFF0000u), low.y, sum);
+          sum = fmaf(__uint_as_float(eight[o].y << 16), low.z, sum);
+          sum = fmaf(__uint_as_float(eight[o].y & 0xFFFF0000u), low.w, sum);
+          sum = fmaf(__uint_as_float(eight[o].z << 16), high.x, sum);
+          sum = fmaf(__uint_as_float(eight[o].z & 0xFFFF0000u), high.y, sum);
+          sum = fmaf(__uint_as_float(eight[o].w << 16), high.z, sum);
+          sums[o][r] = fmaf(__uint_as_float(eight[o].w & 0xFFFF0000u), high.w, sum);
+        }
       }
     }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      for (int distance = 16; distance > 0; distance /= 2) {
-        sums[r] += __shfl_xor_sync(~0u, sums[r], distance);
+    for (int o = 0; o < kOutputs; ++o) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        for (int distance = 16; distance > 0; distance /= 2) {
+          sums[o][r] += __shfl_xor_sync(~0u, sums[o][r], distance);
+        }
+        if (lane == 0) keys[r * of.width + out + o] = rounded_to_bf16(sums[o][r]);
       }
-      if (lane == 0) keys[r * of.width + out] = rounded_to_bf16(sums[r]);
     }
   }
   __syncthreads();
   // A warp per row from here.
-  for (int32_t r = warp; r < kRows; r += kThreads / 32) {
+  for (int32_t r = warp; r < kRows; r += kKeyThreads / 32) {
     const int32_t t = first + r;
     if (!makes_entry(t)) continue;
     const float* key = keys + r * of.width;
@@ -205,7 +227,8 @@ __global__ void __launch_bounds__(kThreads) index_keys_kernel(KeyMaking of) {
       const uint32_t scale =
           index_scale_code(largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y))));
       if (inside) {
-        packed[pair] = e2m1_pair(value.x, value.y, e8m0_value(scale));
+        const float factor = e8m0_inverse(scale);
+        packed[pair] = e2m1_pair(value.x * factor, value.y * factor);
         if (pair % 16 == 0) packed[of.width / 2 + pair / 16] = static_cast<uint8_t>(scale);
       }
     }
@@ -249,11 +272,11 @@ void index_keys(Queue& queue, const IndexKeysArgs& args) {
                      .norm = args.norm.data,
                      .frequencies = args.frequencies.data,
                      .norm_eps = args.norm_eps};
-  CACHALOT_CHECK(of.head_dim % 2 == 0, "head_dim {}", of.head_dim);
+  CACHALOT_CHECK(of.head_dim % 8 == 0, "head_dim {}", of.head_dim);
   const auto run = [&](auto kernel, int64_t rows) {
     launch(queue, "index_keys", kernel,
            {.blocks = static_cast<unsigned>((args.rows.tokens() + rows - 1) / rows),
-            .threads = kThreads,
+            .threads = kKeyThreads,
             .shared_bytes = static_cast<size_t>(rows * (of.head_dim + of.width)) * sizeof(float)},
            of);
   };

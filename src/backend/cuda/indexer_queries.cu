@@ -5,12 +5,7 @@
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-
-__device__ void clear_counts(int32_t* counts, int64_t zeros) {
-  int32_t* mine = counts + blockIdx.x * zeros;
-  for (int64_t i = threadIdx.x; i < zeros; i += kThreads) mine[i] = 0;
-}
+constexpr int kThreads = 512, kWarps = kThreads / 32;
 
 __device__ float weight_of(const QueryMaking& of, int64_t t, int32_t head) {
   return rounded_to_bf16(widened(of.weights[t * of.heads + head]) * of.weight_scale);
@@ -27,7 +22,7 @@ __device__ uint32_t e4m3_of(uint32_t code, int exponent) {
 // A block per row, a warp per head: a lane has pairs `lane` and `lane` + 32 of its channels, in
 // groups lane / 16 and 2 + lane / 16.
 __global__ void __launch_bounds__(kThreads)
-    tensor_queries_kernel(QueryMaking of, TensorQueries to, int32_t* counts, int64_t zeros) {
+    tensor_queries_kernel(QueryMaking of, TensorQueries to) {
   __shared__ __align__(16) uint8_t codes[kTensorQueryBytes];
   __shared__ TensorQueryScales scales;
   const int32_t lane = threadIdx.x % 32;
@@ -35,7 +30,6 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) scales.wide = 0;
   wait_for_inputs();
   let_next_start();
-  clear_counts(counts, zeros);
   const int32_t plain_pairs = kTensorWidth / 2 - of.pairs;
   float2 rotations[2];
   for (int i = 0; i < 2; ++i) {
@@ -60,7 +54,8 @@ __global__ void __launch_bounds__(kThreads)
       if (pair >= plain_pairs) value = rotated(value, rotations[i]);
       const float largest = largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y)));
       const uint32_t scale = index_scale_code(largest);
-      own[2 * turn + i] = e2m1_pair(value.x, value.y, e8m0_value(scale));
+      const float factor = e8m0_inverse(scale);
+      own[2 * turn + i] = e2m1_pair(value.x * factor, value.y * factor);
       // A group of zeros needs no room beside the others.
       exponents[i] = largest > 0 ? static_cast<int32_t>(scale) : 0;
     }
@@ -74,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
         scales.scale[lane / 16 + 2 * i][head] = ldexpf(1, rest[2 * turn + i]);
       }
     }
-    if (lane == 0) scales.weight[head] = weight_of(of, t, head) * e8m0_value(most);
+    if (lane == 0) scales.weight[head] = weight_of(of, t, head) * e8m0_value(most) * 0.5f;
   }
   wide = __syncthreads_or(wide);
 #pragma unroll
@@ -93,20 +88,18 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x == 0) scales.wide = wide;
   __syncthreads();
-  reinterpret_cast<uint4*>(to.codes + t * kTensorQueryBytes)[threadIdx.x] =
-      reinterpret_cast<const uint4*>(codes)[threadIdx.x];
-  static_assert(kTensorQueryBytes == 16 * kThreads);
+  reinterpret_cast<uint2*>(to.codes + t * kTensorQueryBytes)[threadIdx.x] =
+      reinterpret_cast<const uint2*>(codes)[threadIdx.x];
+  static_assert(kTensorQueryBytes == 8 * kThreads);
   for (int i = threadIdx.x; i < static_cast<int>(sizeof(TensorQueryScales) / 4); i += kThreads) {
     reinterpret_cast<uint32_t*>(to.scales + t)[i] = reinterpret_cast<const uint32_t*>(&scales)[i];
   }
 }
 
 // A block per row, a warp per head.
-__global__ void __launch_bounds__(kThreads)
-    plain_queries_kernel(QueryMaking of, PlainQueries to, int32_t* counts, int64_t zeros) {
+__global__ void __launch_bounds__(kThreads) plain_queries_kernel(QueryMaking of, PlainQueries to) {
   wait_for_inputs();
   let_next_start();
-  clear_counts(counts, zeros);
   const int32_t lane = threadIdx.x % 32, pairs = of.width / 2, plain_pairs = pairs - of.pairs;
   const int64_t t = blockIdx.x;
   for (int32_t head = threadIdx.x / 32; head < of.heads; head += kWarps) {
@@ -123,7 +116,8 @@ __global__ void __launch_bounds__(kThreads)
       const uint32_t scale =
           index_scale_code(largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y))));
       if (inside) {
-        packed[pair] = e2m1_pair(value.x, value.y, e8m0_value(scale));
+        const float factor = e8m0_inverse(scale);
+        packed[pair] = e2m1_pair(value.x * factor, value.y * factor);
         if (pair % 16 == 0) packed[pairs + pair / 16] = static_cast<uint8_t>(scale);
       }
     }
@@ -133,18 +127,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void make_tensor_queries(Queue& queue, const QueryMaking& of, const TensorQueries& to,
-                         int32_t* counts, int64_t zeros) {
+void make_tensor_queries(Queue& queue, const QueryMaking& of, const TensorQueries& to) {
   launch(queue, "index_select", tensor_queries_kernel,
-         {.blocks = static_cast<unsigned>(of.rows.tokens), .threads = kThreads}, of, to, counts,
-         zeros);
+         {.blocks = static_cast<unsigned>(of.rows.tokens), .threads = kThreads}, of, to);
 }
 
-void make_plain_queries(Queue& queue, const QueryMaking& of, const PlainQueries& to,
-                        int32_t* counts, int64_t zeros) {
+void make_plain_queries(Queue& queue, const QueryMaking& of, const PlainQueries& to) {
   launch(queue, "index_select", plain_queries_kernel,
-         {.blocks = static_cast<unsigned>(of.rows.tokens), .threads = kThreads}, of, to, counts,
-         zeros);
+         {.blocks = static_cast<unsigned>(of.rows.tokens), .threads = kThreads}, of, to);
 }
 
 }  // namespace cachalot::cuda

@@ -9,7 +9,7 @@ namespace cachalot::cuda {
 
 inline constexpr int kTensorHeads = 32, kTensorWidth = 128, kTensorGroups = 4;
 
-// One row's query for the tensor cores. score = sum over h of weight[h] * max(dot[h], 0) with
+// One row's query for the tensor cores. score = sum over h of weight[h] * 2 max(dot[h], 0) with
 //   dot[h] = sum over groups g of scale[g][h] * key_scale[g] * (codes[h] . key codes)[g]
 // The scale of a head's largest group is in weight; codes are E4M3 with what is left of a group's
 // scale, times 2^6, and scale is 1. E4M3 has room for scales 2^-14 apart; in a row where they lie
@@ -50,10 +50,7 @@ struct PlainQueries {
   float* weights;   // [tokens, heads]
 };
 
-// Also zeroes `zeros` ints per row of the step at `counts`, for the selection.
-void make_tensor_queries(Queue& queue, const QueryMaking& of, const TensorQueries& to,
-                         int32_t* counts, int64_t zeros);
-void make_plain_queries(Queue& queue, const QueryMaking& of, const PlainQueries& to,
-                        int32_t* counts, int64_t zeros);
+void make_tensor_queries(Queue& queue, const QueryMaking& of, const TensorQueries& to);
+void make_plain_queries(Queue& queue, const QueryMaking& of, const PlainQueries& to);
 
 }  // namespace cachalot::cuda

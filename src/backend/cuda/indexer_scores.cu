@@ -7,6 +7,7 @@
 #include "backend/cuda/indexer_scores.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ptx/async_copy.h"
+#include "backend/cuda/ptx/computed_once.h"
 #include "backend/cuda/ptx/wgmma_fp8.h"
 
 namespace cachalot::cuda {
@@ -18,6 +19,7 @@ constexpr int kStages = 4;
 constexpr int kRowBytes = 68, kTileBytes = kRowBytes * static_cast<int>(kScoreTile);
 constexpr int kRows = static_cast<int>(kScoreRows);
 constexpr int kBlockEntries = 8;  // of a candidate block
+constexpr int kBlocks = static_cast<int>(kScoreTile) / kBlockEntries;
 
 struct SharedMemory {
   alignas(1024) uint8_t queries[kRows][kTensorQueryBytes];
@@ -26,46 +28,65 @@ struct SharedMemory {
   Barrier queries_ready;
   Barrier full[kGroups][kStages], empty[kGroups][kStages];
   // Neighbouring rows of one sequence are a run; tiles of all runs are numbered through.
-  int32_t run_row[kRows + 1], run_tile[kRows + 1], runs;
+  int32_t run_row[kRows + 1], run_tile[kRows + 1], run_slot[kRows], tiles;
 };
 
-// Walks the tiles of a warpgroup: every step-th of the block's rows.
-template <bool kCandidates>
-struct TileWalk {
-  const IndexPool& pool;
-  const SharedMemory& shared;
-  int32_t first_row, index, step, run = 0;
+// A tile among those of the block's rows; a warpgroup takes every step-th.
+struct TilePlace {
+  int32_t index, run = -1;
+  int32_t run_first = 0, run_end = 0;  // tiles of the run
 
-  __device__ bool there() const { return index < shared.run_tile[shared.runs]; }
-  __device__ void seek() {
-    while (index >= shared.run_tile[run + 1]) ++run;
+  // Once the index is one of a tile. True if the run is another one.
+  __device__ bool seek(const SharedMemory& shared) {
+    if (index < run_end) return false;
+    do {
+      run_first = run_end;
+      run_end = shared.run_tile[++run + 1];
+    } while (index >= run_end);
+    return true;
   }
-  __device__ int32_t row() const { return first_row + shared.run_row[run]; }
-  __device__ int32_t tile() const { return index - shared.run_tile[run]; }
+  __device__ int32_t tile() const { return index - run_first; }
+};
 
-  // Starts the copy of the tile; the first warp of the group calls.
-  __device__ void fetch(uint8_t* to, Barrier* full) const {
-    const int32_t lane = threadIdx.x % 32, t = row();
-    const int32_t* pages =
-        pool.keys.table + static_cast<int64_t>(pool.rows.slots[t]) * pool.keys.pages_per_slot;
-    const auto address = [&](int32_t entry) {
-      const int64_t page = pages[entry / pool.keys.rows_per_page];
-      return pool.keys.rows +
-             (page * pool.keys.rows_per_page + entry % pool.keys.rows_per_page) * kRowBytes;
-    };
+// Copies the keys of a warpgroup's tiles to its stages; of the group's first warp. Where a tile
+// lies takes one or two dependent loads, so they are begun early: find_block(), find_page(),
+// start().
+template <bool kCandidates>
+struct Fetcher {
+  int32_t block;  // of candidates, this lane's
+  int32_t page, row;
+
+  __device__ void find_block(TilePlace& place, const IndexPool& pool, const SharedMemory& shared,
+                             int32_t first_row) {
+    if (!kCandidates || place.index >= shared.tiles) return;
+    place.seek(shared);
+    const int32_t at = place.tile() * kBlocks + static_cast<int32_t>(threadIdx.x) % 32 % kBlocks;
+    // Behind the list's end any block will do: nobody reads its scores.
+    block = at < pool.candidate_blocks
+                ? max(pool.blocks_of(first_row + shared.run_row[place.run])[at], 0)
+                : 0;
+  }
+  __device__ void find_page(TilePlace& place, const IndexPool& pool, const SharedMemory& shared) {
+    place.seek(shared);
+    const int32_t page_shift = __ffs(pool.keys.rows_per_page) - 1;
+    const int32_t entry =
+        kCandidates ? block * kBlockEntries : place.tile() * static_cast<int32_t>(kScoreTile);
+    page = pool.keys
+               .table[static_cast<int64_t>(shared.run_slot[place.run]) * pool.keys.pages_per_slot +
+                      (entry >> page_shift)];
+    row = entry & (pool.keys.rows_per_page - 1);
+  }
+  __device__ void start(const IndexPool& pool, uint8_t* to, Barrier* full) const {
+    const int32_t lane = threadIdx.x % 32;
+    const uint8_t* from =
+        pool.keys.rows + (static_cast<int64_t>(page) * pool.keys.rows_per_page + row) * kRowBytes;
+    if (lane == 0) barrier_expect(full, kTileBytes);
     if constexpr (kCandidates) {
-      constexpr int32_t kBlocks = static_cast<int32_t>(kScoreTile) / kBlockEntries;
-      if (lane >= kBlocks) return;
-      const int32_t at = tile() * kBlocks + lane;
-      // Behind the list's end any block will do: nobody reads its scores.
-      const int32_t block = at < pool.candidate_blocks ? max(pool.blocks_of(t)[at], 0) : 0;
-      if (lane == 0) barrier_expect(full, kTileBytes);
-      __syncwarp((1u << kBlocks) - 1);
-      copy_bulk(to + lane * kBlockEntries * kRowBytes, address(block * kBlockEntries),
-                kBlockEntries * kRowBytes, full);
+      constexpr int32_t kBytes = kBlockEntries * kRowBytes;
+      __syncwarp();
+      if (lane < kBlocks) copy_bulk(to + lane * kBytes, from, kBytes, full);
     } else if (lane == 0) {
-      barrier_expect(full, kTileBytes);
-      copy_bulk(to, address(tile() * static_cast<int32_t>(kScoreTile)), kTileBytes, full);
+      copy_bulk(to, from, kTileBytes, full);
     }
   }
 };
@@ -91,26 +112,36 @@ struct Keys {
       for (int g = 0; g < kTensorGroups; ++g) {
         expand(words[4 * g + lane % 4], codes[g][half], codes[g][2 + half]);
       }
+      // An E8M0 code is a float's exponent. 0 and 255, which no quantizer writes here, become 0 and
+      // infinity.
       const uint32_t exponents = words[16];
+      scales[half][0] = __uint_as_float(exponents << 23 & 0x7F800000u);
+      scales[half][1] = __uint_as_float(exponents << 15 & 0x7F800000u);
+      scales[half][2] = __uint_as_float(exponents << 7 & 0x7F800000u);
+      scales[half][3] = __uint_as_float(exponents >> 1 & 0x7F800000u);
+      // Once per tile: the compiler would rather do it again for every row of the step.
 #pragma unroll
-      for (int g = 0; g < kTensorGroups; ++g) {
-        scales[half][g] = e8m0_value(exponents >> (8 * g) & 255);
-      }
+      for (int g = 0; g < kTensorGroups; ++g) computed_once(scales[half][g]);
     }
   }
 };
 
+// Descriptors of queries differ in their lower words alone: 16-byte units of the address.
+__device__ inline uint64_t query_descriptor(uint32_t lower) {
+  constexpr uint32_t kUpper = static_cast<uint32_t>(SharedLayout::swizzle_128) << 30 | 1024 >> 4;
+  return static_cast<uint64_t>(kUpper) << 32 | lower;
+}
+
 // Two scores: of this thread's keys with one row's query. In lanes with bit 1 clear, one score
 // each: of key row + 8 * (lane % 2).
-__device__ inline float score(const Keys& keys, const uint8_t* query,
-                              const TensorQueryScales& scales) {
+__device__ inline float score(const Keys& keys, uint32_t columns, const TensorQueryScales& scales,
+                              bool wide) {
   const int32_t lane = threadIdx.x % 32, first_head = lane % 4 * 8;
   float dots[kTensorGroups][16];
-  const uint64_t columns = shared_descriptor(query, SharedLayout::swizzle_128, 1024);
   wgmma_fence();
 #pragma unroll
   for (int g = 0; g < kTensorGroups; ++g) {
-    wgmma_fp8(dots[g], keys.codes[g], advance_descriptor(columns, 32 * g), false);
+    wgmma_fp8(dots[g], keys.codes[g], query_descriptor(columns + 32 * g / 16), false);
   }
   wgmma_commit();
   float weights[8];
@@ -119,11 +150,10 @@ __device__ inline float score(const Keys& keys, const uint8_t* query,
     const float4 four = *reinterpret_cast<const float4*>(&scales.weight[first_head + i]);
     weights[i] = four.x, weights[i + 1] = four.y, weights[i + 2] = four.z, weights[i + 3] = four.w;
   }
-  const bool wide = scales.wide != 0;
   wgmma_wait<0>();
 #pragma unroll
   for (int g = 0; g < kTensorGroups; ++g) wgmma_hold(dots[g]);
-  if (wide) {
+  if (wide && scales.wide != 0) {
 #pragma unroll
     for (int g = 0; g < kTensorGroups; ++g) {
 #pragma unroll
@@ -141,7 +171,8 @@ __device__ inline float score(const Keys& keys, const uint8_t* query,
       float dot = dots[0][i] * keys.scales[half][0];
 #pragma unroll
       for (int g = 1; g < kTensorGroups; ++g) dot = fmaf(dots[g][i], keys.scales[half][g], dot);
-      sums[half] = fmaf(weights[head], fmaxf(dot, 0.0f), sums[half]);
+      // Twice the positive part; the adders are twice as many as what compares.
+      sums[half] = fmaf(weights[head], dot + fabsf(dot), sums[half]);
     }
   }
   // Heads 0..7 and 8..15, then 16..23 and 24..31, then the two sums.
@@ -191,27 +222,31 @@ __global__ void __launch_bounds__(kThreads, IndexerPlan::kScoreBlocks)
             min((most + kBlockEntries - 1) / kBlockEntries, pool.candidate_blocks) * kBlockEntries;
       }
       if (lane == 0) {
+        shared.run_slot[run] = pool.rows.slots[first_row + row];
         shared.run_row[run] = row;
         shared.run_tile[run] = tiles;
       }
       tiles += (most + static_cast<int32_t>(kScoreTile) - 1) / static_cast<int32_t>(kScoreTile);
     }
     if (lane == 0) {
-      shared.runs = run;
       shared.run_row[run] = rows;
       shared.run_tile[run] = tiles;
+      shared.tiles = tiles;
     }
   }
   __syncthreads();
-  if (static_cast<int32_t>(blockIdx.x) * kGroups >= shared.run_tile[shared.runs]) return;
-  TileWalk<kCandidates> next{pool, shared, first_row,
-                             static_cast<int32_t>(blockIdx.x) * kGroups + group,
-                             static_cast<int32_t>(gridDim.x) * kGroups};
-  TileWalk<kCandidates> walk = next;
+  if (static_cast<int32_t>(blockIdx.x) * kGroups >= shared.tiles) return;
+  const int32_t step = static_cast<int32_t>(gridDim.x) * kGroups;
+  TilePlace place{static_cast<int32_t>(blockIdx.x) * kGroups + group};
+  Fetcher<kCandidates> fetcher{};
+  TilePlace next = place;
   if (warp == 0) {
-    for (int stage = 0; stage < kStages && next.there(); ++stage, next.index += next.step) {
-      next.seek();
-      next.fetch(shared.keys[group][stage], &shared.full[group][stage]);
+    fetcher.find_block(next, pool, shared, first_row);
+    for (int stage = 0; stage < kStages && shared.tiles > next.index; ++stage) {
+      fetcher.find_page(next, pool, shared);
+      fetcher.start(pool, shared.keys[group][stage], &shared.full[group][stage]);
+      next.index += step;
+      fetcher.find_block(next, pool, shared, first_row);
     }
   }
   if (threadIdx.x == kThreads - 1) {
@@ -224,28 +259,45 @@ __global__ void __launch_bounds__(kThreads, IndexerPlan::kScoreBlocks)
   }
   __syncwarp();
   barrier_wait(&shared.queries_ready, 0);
-  for (int turn = 0; walk.there(); ++turn, walk.index += walk.step) {
+  bool wide = false;
+  for (int32_t r = 0; r < rows; ++r) wide |= shared.scales[r].wide != 0;
+  const auto columns =
+      static_cast<uint32_t>(shared_descriptor(shared.queries, SharedLayout::swizzle_128, 1024));
+  // Where the thread's first score of the first row and a first tile would go.
+  float* const scores = pool.scores_of(first_row) + 16 * warp + 8 * (lane % 2) + lane / 4;
+  float* run_scores = nullptr;
+  int32_t row = 0, last_row = 0;  // of the run
+  for (int turn = 0; shared.tiles > place.index; ++turn, place.index += step) {
     const int stage = turn % kStages;
     const uint32_t parity = turn / kStages % 2;
-    walk.seek();
+    if (place.seek(shared)) {
+      row = shared.run_row[place.run];
+      last_row = shared.run_row[place.run + 1];
+      run_scores = scores + row * pool.stride;
+    }
     barrier_wait(&shared.full[group][stage], parity);
     Keys keys;
     keys.load(shared.keys[group][stage]);
     __syncwarp();
     if (lane == 0) barrier_arrive(&shared.empty[group][stage]);
-    if (warp == 0 && next.there()) {
-      next.seek();
+    const bool fetches = warp == 0 && next.index < shared.tiles;
+    if (fetches) fetcher.find_page(next, pool, shared);
+    float* to = run_scores + place.tile() * static_cast<int32_t>(kScoreTile);
+    for (int32_t r = row; r < last_row; ++r, to += pool.stride) {
+      // All lanes have the same, which the compiler does not know; descriptors want it to.
+      const auto uniform = __reduce_max_sync(~0u, static_cast<uint32_t>(r));
+      const float sum =
+          score(keys, columns + uniform * (kTensorQueryBytes / 16), shared.scales[uniform], wide);
+      if ((lane & 2) == 0) *to = sum;
+    }
+    if (fetches) {
+      // The other warps read this tile before their products began.
       barrier_wait(&shared.empty[group][stage], parity);
-      next.fetch(shared.keys[group][stage], &shared.full[group][stage]);
-      next.index += next.step;
+      fetcher.start(pool, shared.keys[group][stage], &shared.full[group][stage]);
+      next.index += step;
+      fetcher.find_block(next, pool, shared, first_row);
     }
     __syncwarp();
-    const int32_t key =
-        walk.tile() * static_cast<int32_t>(kScoreTile) + 16 * warp + 8 * (lane % 2) + lane / 4;
-    for (int32_t r = shared.run_row[walk.run]; r < shared.run_row[walk.run + 1]; ++r) {
-      const float sum = score(keys, shared.queries[r], shared.scales[r]);
-      if ((lane & 2) == 0) pool.scores_of(first_row + r)[key] = sum;
-    }
   }
 }
 
