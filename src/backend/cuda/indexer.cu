@@ -25,9 +25,6 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
   if (shape.tokens == 0) return;
   const IndexerPlan plan = IndexerPlan::of(shape);
   const bool builds = args.candidate_use == CandidateUse::build;
-  const int64_t tasks = builds ? 2 : 1, splits = plan.select_splits;
-  CACHALOT_CHECK(plan.chunk * tasks <= Queue::kCounters, "{} rows at a time", plan.chunk);
-
   Scratch scratch(queue);
   const QueryMaking making{.rows = DeviceRows(args.rows),
                            .heads = static_cast<int32_t>(shape.heads),
@@ -37,30 +34,17 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
                            .weights = args.weights.data,
                            .weight_scale = args.weight_scale,
                            .frequencies = args.frequencies.data};
-  SelectionScratch selecting{.counts = nullptr,
-                             .listed = nullptr,
-                             .lists = nullptr,
-                             .arrivals = queue.counters(),
-                             .capacity = static_cast<int32_t>(plan.list_capacity)};
-  int64_t zeros = 0;
-  if (splits > 1) {
-    zeros = tasks * kDigits;
-    selecting.counts = scratch.allocate<int32_t>(shape.tokens * zeros);
-    selecting.listed = scratch.allocate<int32_t>(plan.chunk * tasks * splits);
-    selecting.lists =
-        scratch.allocate<uint32_t>(plan.chunk * tasks * splits * 2 * plan.list_capacity);
-  }
   TensorQueries tensor{};
   PlainQueries plain{};
   if (plan.tensor_cores) {
     tensor = {.codes = scratch.allocate<uint8_t>(shape.tokens * kTensorQueryBytes),
               .scales = scratch.allocate<TensorQueryScales>(shape.tokens)};
-    make_tensor_queries(queue, making, tensor, selecting.counts, zeros);
+    make_tensor_queries(queue, making, tensor);
   } else {
     plain = {.packed = scratch.allocate<uint8_t>(shape.tokens * shape.heads *
                                                  index_key_row_bytes(shape.width)),
              .weights = scratch.allocate<float>(shape.tokens * shape.heads)};
-    make_plain_queries(queue, making, plain, selecting.counts, zeros);
+    make_plain_queries(queue, making, plain);
   }
 
   IndexPool pool{.rows = making.rows,
@@ -86,8 +70,7 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
                  .chosen = args.chosen.data,
                  .most_chosen = static_cast<int32_t>(shape.chosen),
                  .built = builds ? args.candidates.data : nullptr,
-                 .most_built = static_cast<int32_t>(builds ? shape.candidate_blocks : 0),
-                 .scratch = selecting},
+                 .most_built = static_cast<int32_t>(builds ? shape.candidate_blocks : 0)},
                 plan);
   }
 }

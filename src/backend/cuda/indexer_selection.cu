@@ -1,13 +1,22 @@
-// Radix selection: the leading 12 bits of all scores are counted; the few that are at least as
-// large as the bits of the k-th are listed in order; among them the other 20 bits decide. Where the
-// list does not fit, the same runs over all scores.
+// Radix selection by a cluster of blocks, each with a part of a row's scores: the leading 11 bits
+// of all are counted; those that are at least as large as the bits of the k-th are listed in order,
+// a few hundred more than k; among them the other 21 bits decide. Where the list does not fit, the
+// same runs over all scores.
+#include <cooperative_groups.h>
+
+#include <utility>
+
 #include "backend/cuda/indexer_selection.h"
 #include "backend/cuda/launch.h"
 
 namespace cachalot::cuda {
 namespace {
 
+namespace cooperative = cooperative_groups;
+
 constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kDigits = 2048;  // of 11 bits
+constexpr int kFirstShift = 21, kSecondShift = 10;
 
 // Larger for larger numbers; 0 for none.
 __device__ inline uint32_t order_of(float score) {
@@ -15,21 +24,16 @@ __device__ inline uint32_t order_of(float score) {
   return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
 }
 
-// Shared by the steps of a selection; the list follows.
+// Shared by the steps of a selection; the list follows, then the block's part of the scores.
 struct Shared {
   int32_t counts[kDigits];
+  int32_t totals[kDigits];  // of the cluster
   int32_t warp_sums[kWarps];
-  int32_t digit, above;
-  bool last;
+  int32_t digit, above, equal, listed;
 
-  __device__ uint32_t* lists() { return reinterpret_cast<uint32_t*>(this + 1); }
+  __device__ uint32_t* memory() { return reinterpret_cast<uint32_t*>(this + 1); }
 };
-static_assert(sizeof(Shared) % 4 == 0);
-
-__device__ inline Shared& shared_memory() {
-  extern __shared__ __align__(16) uint8_t memory[];
-  return *reinterpret_cast<Shared*>(memory);
-}
+static_assert(sizeof(Shared) % 16 == 0);
 
 // What is chosen from: order(i) and index(i) of 0 <= i < count, ascending.
 struct Entries {
@@ -39,6 +43,11 @@ struct Entries {
   int32_t block_size;
 
   __device__ uint32_t order(int32_t i) const { return order_of(scores[i]); }
+  // Four from a multiple of four on; behind `count` anything.
+  __device__ uint4 orders(int32_t i) const {
+    const float4 four = *reinterpret_cast<const float4*>(scores + i);
+    return {order_of(four.x), order_of(four.y), order_of(four.z), order_of(four.w)};
+  }
   __device__ int32_t index(int32_t i) const {
     return blocks == nullptr ? i : blocks[i / block_size] * block_size + i % block_size;
   }
@@ -61,7 +70,23 @@ struct Blocks {
     }
     return order_of(best);
   }
+  __device__ uint4 orders(int32_t i) const {
+    const auto at = [&](int32_t j) { return j < count ? order(j) : 0; };
+    return {at(i), at(i + 1), at(i + 2), at(i + 3)};
+  }
   __device__ int32_t index(int32_t i) const { return i; }
+};
+// A source whose part from `first` on this block keeps.
+template <class Source>
+struct Kept {
+  const Source& source;
+  const uint32_t* kept;
+  int32_t first;
+
+  __device__ uint4 orders(int32_t i) const {
+    return *reinterpret_cast<const uint4*>(kept + (i - first));
+  }
+  __device__ int32_t index(int32_t i) const { return source.index(i); }
 };
 struct List {
   const uint32_t *orders, *indices;
@@ -94,34 +119,32 @@ __device__ inline int32_t sum_before(int32_t value, int32_t* warp_sums, int32_t&
   return before + sum - value;
 }
 
-__device__ inline void clear(Shared& shared, int digits) {
-  for (int i = threadIdx.x; i < digits; i += kThreads) shared.counts[i] = 0;
+__device__ inline void clear(Shared& shared) {
+  for (int i = threadIdx.x; i < kDigits; i += kThreads) shared.counts[i] = 0;
   __syncthreads();
 }
 
-// Counts (order >> shift) of what begins, above its `known` bits, like `prefix`.
+// Counts the digits at `shift` of what begins, above `known_shift`, like `prefix`.
 template <class Source>
-__device__ void count(const Source& source, int32_t first, int32_t last, uint32_t prefix,
-                      int known_shift, int shift, uint32_t mask, Shared& shared) {
-#pragma unroll 4
-  for (int32_t i = first + static_cast<int32_t>(threadIdx.x); i < last; i += kThreads) {
+__device__ void count(const Source& source, uint32_t prefix, int known_shift, int shift,
+                      Shared& shared) {
+  for (int32_t i = threadIdx.x; i < source.count; i += kThreads) {
     const uint32_t order = source.order(i);
-    if (known_shift == 32 || order >> known_shift == prefix) {
-      atomicAdd(&shared.counts[order >> shift & mask], 1);
-    }
+    if (order >> known_shift == prefix)
+      atomicAdd(&shared.counts[order >> shift & (kDigits - 1)], 1);
   }
   __syncthreads();
 }
 
-// The digit of the k-th largest, and how many are above that digit.
-template <int digits>
-__device__ void find_digit(const int32_t* counts, int32_t k, Shared& shared) {
-  constexpr int kEach = digits / kThreads > 0 ? digits / kThreads : 1;
-  const int32_t top = digits - 1 - static_cast<int32_t>(threadIdx.x) * kEach;
+// The digit of the k-th largest, how many have it, and how many a larger one.
+template <class Counts>
+__device__ void find_digit(Counts counts, int32_t k, Shared& shared) {
+  constexpr int kEach = kDigits / kThreads;
+  const int32_t top = kDigits - 1 - static_cast<int32_t>(threadIdx.x) * kEach;
   int32_t own[kEach], sum = 0, total;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    own[i] = top - i >= 0 ? counts[top - i] : 0;
+    own[i] = counts(top - i);
     sum += own[i];
   }
   int32_t above = sum_before(sum, shared.warp_sums, total);
@@ -130,6 +153,7 @@ __device__ void find_digit(const int32_t* counts, int32_t k, Shared& shared) {
       if (k <= above + own[i]) {
         shared.digit = top - i;
         shared.above = above;
+        shared.equal = own[i];
         break;
       }
       above += own[i];
@@ -167,40 +191,46 @@ __device__ void emit(const Source& source, uint32_t least, int32_t ties, int32_t
 template <class Source>
 __device__ void finish(const Source& source, int32_t k, uint32_t digit, int32_t above, int32_t* out,
                        Shared& shared) {
+  const auto own = [&](int32_t i) { return shared.counts[i]; };
   __syncthreads();
-  clear(shared, kDigits);
-  count(source, 0, source.count, digit, 20, 8, 0xFFFu, shared);
-  find_digit<kDigits>(shared.counts, k - above, shared);
-  const uint32_t prefix = digit << 12 | static_cast<uint32_t>(shared.digit);
+  clear(shared);
+  count(source, digit, kFirstShift, kSecondShift, shared);
+  find_digit(own, k - above, shared);
+  const uint32_t prefix =
+      digit << (kFirstShift - kSecondShift) | static_cast<uint32_t>(shared.digit);
   above += shared.above;
   __syncthreads();
-  clear(shared, 256);
-  count(source, 0, source.count, prefix, 8, 0, 0xFFu, shared);
-  find_digit<256>(shared.counts, k - above, shared);
+  clear(shared);
+  // The last digit has a bit of the one before, all alike.
+  count(source, prefix, kSecondShift, 0, shared);
+  find_digit(own, k - above, shared);
   above += shared.above;
-  emit(source, prefix << 8 | static_cast<uint32_t>(shared.digit), k - above, out, shared);
+  const uint32_t least =
+      prefix << kSecondShift | (static_cast<uint32_t>(shared.digit) & ((1u << kSecondShift) - 1));
+  emit(source, least, k - above, out, shared);
 }
 
 // Entries first .. last - 1 whose leading bits are at least `digit`, in order, to a list that they
-// fit into; returns how many.
+// fit into; returns how many. `first` is a multiple of four.
 template <class Source>
 __device__ int32_t list_best(const Source& source, int32_t first, int32_t last, uint32_t digit,
                              uint32_t* orders, uint32_t* indices, Shared& shared) {
   constexpr int kEach = 4;
   int32_t listed = 0;
+  const auto orders_at = [&](int32_t i) { return i < last ? source.orders(i) : uint4{0, 0, 0, 0}; };
+  uint4 next = orders_at(first + static_cast<int32_t>(threadIdx.x) * kEach);
   for (int32_t start = first; start < last; start += kThreads * kEach) {
     const int32_t own = start + static_cast<int32_t>(threadIdx.x) * kEach;
-    uint32_t order[kEach];
+    const uint4 four = next;
+    next = orders_at(own + kThreads * kEach);
+    const uint32_t order[kEach] = {four.x, four.y, four.z, four.w};
     int32_t mine = 0, total;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      order[i] = own + i < last ? source.order(own + i) : 0;
-      mine += own + i < last && order[i] >> 20 >= digit;
-    }
+    for (int i = 0; i < kEach; ++i) mine += own + i < last && order[i] >> kFirstShift >= digit;
     int32_t at = listed + sum_before(mine, shared.warp_sums, total);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (own + i < last && order[i] >> 20 >= digit) {
+      if (own + i < last && order[i] >> kFirstShift >= digit) {
         orders[at] = order[i];
         indices[at++] = static_cast<uint32_t>(source.index(own + i));
       }
@@ -249,29 +279,6 @@ __device__ void with_task(const Selection& of, int32_t t, int task, Use use) {
   }
 }
 
-// blockIdx.x: a row of the chunk, blockIdx.y: a task.
-__global__ void __launch_bounds__(kThreads) select_kernel(Selection of) {
-  Shared& shared = shared_memory();
-  uint32_t* lists = shared.lists();  // [2, capacity]
-  wait_for_inputs();
-  let_next_start();
-  const int32_t t = of.pool.first + static_cast<int32_t>(blockIdx.x);
-  with_task(of, t, static_cast<int>(blockIdx.y), [&](auto source, int32_t k, int32_t* out) {
-    if (source.count <= k) return choose_all(source, k, out);
-    clear(shared, kDigits);
-    count(source, 0, source.count, 0, 32, 20, 0xFFFu, shared);
-    find_digit<kDigits>(shared.counts, k, shared);
-    const auto digit = static_cast<uint32_t>(shared.digit);
-    const int32_t above = shared.above;
-    if (above + shared.counts[digit] > of.scratch.capacity) {
-      return finish(source, k, digit, above, out, shared);
-    }
-    uint32_t* indices = lists + of.scratch.capacity;
-    const int32_t listed = list_best(source, 0, source.count, digit, lists, indices, shared);
-    finish(List{lists, indices, listed}, k, digit, above, out, shared);
-  });
-}
-
 // The part of `count` things that block x of gridDim.x reads: whole turns of list_best.
 __device__ int2 part_of(int32_t count) {
   constexpr int32_t kTurn = 4 * kThreads;
@@ -281,78 +288,91 @@ __device__ int2 part_of(int32_t count) {
   return {first, min(first + each, count)};
 }
 
-// Both kernels: blockIdx.x: a part of a row's scores, y: a row of the chunk, z: a task.
-__global__ void __launch_bounds__(kThreads) count_kernel(Selection of) {
-  Shared& shared = shared_memory();
+// blockIdx.x: a part of a row's scores, all of which are a cluster; y: a row of the chunk; z: a
+// task. `capacity`: of the list; `room`: entries of its part that a block can keep.
+__global__ void __launch_bounds__(kThreads)
+    select_kernel(Selection of, int32_t capacity, int32_t room) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  uint32_t* orders = shared.memory();
+  uint32_t* indices = orders + capacity;
+  uint32_t* keep = indices + capacity;
+  const auto cluster = cooperative::this_cluster();
+  const auto parts = static_cast<int32_t>(gridDim.x), rank = static_cast<int32_t>(blockIdx.x);
+  for (int i = threadIdx.x; i < kDigits; i += kThreads) shared.totals[i] = 0;
+  clear(shared);
+  auto cleared = cluster.barrier_arrive();
   wait_for_inputs();
   let_next_start();
   const int32_t t = of.pool.first + static_cast<int32_t>(blockIdx.y);
-  with_task(of, t, static_cast<int>(blockIdx.z), [&](auto source, int32_t k, int32_t*) {
-    const int2 part = part_of(source.count);
-    if (source.count <= k || part.x == part.y) return;
-    clear(shared, kDigits);
-    count(source, part.x, part.y, 0, 32, 20, 0xFFFu, shared);
-    int32_t* counts =
-        of.scratch.counts + (static_cast<int64_t>(t) * gridDim.z + blockIdx.z) * kDigits;
-    for (int i = threadIdx.x; i < kDigits; i += kThreads) {
-      if (shared.counts[i] != 0) atomicAdd(&counts[i], shared.counts[i]);
-    }
-  });
-}
-
-__global__ void __launch_bounds__(kThreads) split_select_kernel(Selection of) {
-  Shared& shared = shared_memory();
-  uint32_t* lists = shared.lists();  // [2, capacity]
-  wait_for_inputs();
-  let_next_start();
-  const int32_t t = of.pool.first + static_cast<int32_t>(blockIdx.y);
-  const int64_t place = static_cast<int64_t>(blockIdx.y) * gridDim.z + blockIdx.z;
   with_task(of, t, static_cast<int>(blockIdx.z), [&](auto source, int32_t k, int32_t* out) {
     if (source.count <= k) {
-      if (blockIdx.x == 0) choose_all(source, k, out);
+      if (rank == 0) choose_all(source, k, out);
+      cluster.barrier_wait(std::move(cleared));
       return;
     }
-    const int32_t* counts =
-        of.scratch.counts + (static_cast<int64_t>(t) * gridDim.z + blockIdx.z) * kDigits;
-    find_digit<kDigits>(counts, k, shared);
-    const auto digit = static_cast<uint32_t>(shared.digit);
-    const int32_t above = shared.above, capacity = of.scratch.capacity;
-    const bool fits = above + counts[digit] <= capacity;
-    const auto parts = static_cast<int32_t>(gridDim.x);
-    uint32_t* global = of.scratch.lists + place * parts * 2 * capacity;
-    int32_t* listed = of.scratch.listed + place * parts;
-    if (fits) {
-      const int2 part = part_of(source.count);
-      uint32_t* mine = global + static_cast<int64_t>(blockIdx.x) * 2 * capacity;
-      const int32_t found = list_best(source, part.x, part.y, digit, mine, mine + capacity, shared);
-      if (threadIdx.x == 0) listed[blockIdx.x] = found;
+    const int2 part = part_of(source.count);
+    const bool kept = part.y - part.x <= room;
+    constexpr int32_t kTurn = 4 * kThreads, kAhead = 4;  // loads in flight
+    for (int32_t start = part.x + 4 * static_cast<int32_t>(threadIdx.x); start < part.y;
+         start += kAhead * kTurn) {
+      uint4 ahead[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (start + j * kTurn < part.y) ahead[j] = source.orders(start + j * kTurn);
+      }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const int32_t left = part.y - (start + j * kTurn);
+        if (left <= 0) break;
+        if (kept) *reinterpret_cast<uint4*>(keep + (start + j * kTurn - part.x)) = ahead[j];
+        atomicAdd(&shared.counts[ahead[j].x >> kFirstShift], 1);
+        if (left > 1) atomicAdd(&shared.counts[ahead[j].y >> kFirstShift], 1);
+        if (left > 2) atomicAdd(&shared.counts[ahead[j].z >> kFirstShift], 1);
+        if (left > 3) atomicAdd(&shared.counts[ahead[j].w >> kFirstShift], 1);
+      }
     }
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
-      shared.last = atomicAdd(&of.scratch.arrivals[place], 1) == parts - 1;
-      if (shared.last) of.scratch.arrivals[place] = 0;
-    }
-    __syncthreads();
-    if (!shared.last) return;
-    __threadfence();
-    if (!fits) return finish(source, k, digit, above, out, shared);
-    // A warp a part: all lists after one another, in order.
-    const int32_t lane = threadIdx.x % 32;
-    int32_t before = 0;
-    for (int32_t part = 0; part < parts; ++part) {
-      const int32_t found = __ldcg(&listed[part]);
-      if (part % kWarps == static_cast<int32_t>(threadIdx.x) / 32) {
-        const uint32_t* from = global + static_cast<int64_t>(part) * 2 * capacity;
-        for (int32_t i = lane; i < found; i += 32) {
-          lists[before + i] = __ldcg(&from[i]);
-          lists[capacity + before + i] = __ldcg(&from[capacity + i]);
+    cluster.barrier_wait(std::move(cleared));
+    if (parts > 1) {
+      // Of the digits few occur: each block adds its own to everybody's totals.
+      for (int32_t i = threadIdx.x; i < kDigits; i += kThreads) {
+        const int32_t own = shared.counts[i];
+        if (own == 0) continue;
+        for (int32_t other = 0; other < parts; ++other) {
+          atomicAdd(cluster.map_shared_rank(&shared.totals[i], other), own);
         }
       }
-      before += found;
+      cluster.sync();
     }
-    __syncthreads();
-    finish(List{lists, lists + capacity, before}, k, digit, above, out, shared);
+    const int32_t* counts = parts > 1 ? shared.totals : shared.counts;
+    find_digit([&](int32_t i) { return counts[i]; }, k, shared);
+    const auto digit = static_cast<uint32_t>(shared.digit);
+    const int32_t above = shared.above;
+    if (above + shared.equal > capacity) {
+      if (rank == 0) finish(source, k, digit, above, out, shared);
+      return;
+    }
+    const int32_t listed = kept ? list_best(Kept<decltype(source)>{source, keep, part.x}, part.x,
+                                            part.y, digit, orders, indices, shared)
+                                : list_best(source, part.x, part.y, digit, orders, indices, shared);
+    if (threadIdx.x == 0) shared.listed = listed;
+    cluster.sync();
+    int32_t all = listed;
+    if (rank == 0) {
+      for (int32_t other = 1; other < parts; ++other) {
+        const int32_t more = *cluster.map_shared_rank(&shared.listed, other);
+        const uint32_t* their_orders = cluster.map_shared_rank(orders, other);
+        const uint32_t* their_indices = cluster.map_shared_rank(indices, other);
+        for (int32_t i = threadIdx.x; i < more; i += kThreads) {
+          orders[all + i] = their_orders[i];
+          indices[all + i] = their_indices[i];
+        }
+        all += more;
+      }
+    }
+    cluster.sync();  // before the others end
+    if (rank == 0) finish(List{orders, indices, all}, k, digit, above, out, shared);
   });
 }
 
@@ -360,19 +380,15 @@ __global__ void __launch_bounds__(kThreads) split_select_kernel(Selection of) {
 
 void select_best(Queue& queue, const Selection& selection, const IndexerPlan& plan) {
   const auto rows = static_cast<unsigned>(selection.pool.count);
-  const auto tasks = static_cast<unsigned>(selection.tasks());
-  const size_t shared_bytes =
-      sizeof(Shared) + static_cast<size_t>(plan.list_capacity) * 2 * sizeof(uint32_t);
-  if (plan.select_splits == 1) {
-    launch(queue, "index_select", select_kernel,
-           {.blocks = {rows, tasks}, .threads = kThreads, .shared_bytes = shared_bytes}, selection);
-    return;
-  }
-  const dim3 blocks{static_cast<unsigned>(plan.select_splits), rows, tasks};
-  launch(queue, "index_select", count_kernel,
-         {.blocks = blocks, .threads = kThreads, .shared_bytes = sizeof(Shared)}, selection);
-  launch(queue, "index_select", split_select_kernel,
-         {.blocks = blocks, .threads = kThreads, .shared_bytes = shared_bytes}, selection);
+  const unsigned tasks = selection.built == nullptr ? 1 : 2;
+  const int64_t words = 2 * plan.list_capacity + plan.kept_scores;
+  launch(queue, "index_select", select_kernel,
+         {.blocks = {static_cast<unsigned>(plan.select_splits), rows, tasks},
+          .threads = kThreads,
+          .shared_bytes = sizeof(Shared) + static_cast<size_t>(words) * sizeof(uint32_t),
+          .cluster = static_cast<int>(plan.select_splits)},
+         selection, static_cast<int32_t>(plan.list_capacity),
+         static_cast<int32_t>(plan.kept_scores));
 }
 
 }  // namespace cachalot::cuda

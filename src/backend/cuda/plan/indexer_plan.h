@@ -28,24 +28,31 @@ struct IndexerPlan {
   int64_t score_stride = 0;   // floats from one row's scores to the next
   int64_t chunk = 0;          // rows of the step scored before they choose
   int64_t score_splits = 0;   // blocks that share the entries of kScoreRows rows
-  int64_t select_splits = 0;  // blocks that share the scores of one row
+  int64_t select_splits = 0;  // blocks, a cluster, that share the scores of one row
   int64_t list_capacity = 0;  // entries that may be left after the scores' leading bits
+  int64_t kept_scores = 0;    // that a block of a selection keeps in shared memory
 
   // Scores of a chunk at a time: far below what a cache of a million positions leaves free, and
   // enough for every launch to fill the GPU.
   static constexpr int64_t kMostScoreBytes = int64_t{512} << 20;
   // Blocks of the scoring kernel that a multiprocessor holds.
   static constexpr int64_t kScoreBlocks = 2;
-  // What a block that chooses reads at least.
-  static constexpr int64_t kLeastScores = 2048;
+  // What a block that chooses reads at least, and in one turn.
+  static constexpr int64_t kScoreTurn = 2048;
+  // The largest cluster every Hopper GPU can start.
+  static constexpr int64_t kMostSelectSplits = 8;
+  // 160 KB of scores where a block has a multiprocessor to itself, 64 KB where two share one.
+  static constexpr int64_t kKeptAlone = 40 << 10, kKeptShared = 16 << 10;
 
   static IndexerPlan of(const IndexerShape& shape) {
     const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+    const bool builds = shape.candidate_blocks > 0 && !shape.uses_candidates;
     IndexerPlan plan;
     plan.tensor_cores =
         shape.heads == 32 && shape.width == 128 &&
-        (shape.uses_candidates ? shape.candidate_block == 8 && shape.rows_per_page % 8 == 0
-                               : shape.rows_per_page % kScoreTile == 0);
+        (shape.uses_candidates ? shape.candidate_block == 8 && shape.rows_per_page >= 8
+                               : shape.rows_per_page >= kScoreTile) &&
+        (shape.rows_per_page & (shape.rows_per_page - 1)) == 0;
     plan.entries = shape.pages_per_slot * shape.rows_per_page;
     if (shape.uses_candidates) {
       plan.entries =
@@ -58,12 +65,20 @@ struct IndexerPlan {
     const int64_t groups = divide_up(plan.chunk, kScoreRows);
     plan.score_splits = std::clamp<int64_t>(kScoreBlocks * shape.multiprocessors / groups, 1,
                                             divide_up(plan.score_stride, 2 * kScoreTile));
-    plan.select_splits = std::clamp<int64_t>(shape.multiprocessors / plan.chunk, 1,
-                                             divide_up(plan.score_stride, kLeastScores));
+    const int64_t selections = plan.chunk * (builds ? 2 : 1);
+    const int64_t turns = divide_up(plan.score_stride, kScoreTurn);
+    plan.select_splits = 1;
+    while (2 * plan.select_splits <= std::min(turns, kMostSelectSplits) &&
+           2 * plan.select_splits * selections <= shape.multiprocessors) {
+      plan.select_splits *= 2;
+    }
     // The leading bits leave the best and those that share the last one's; measured on normally
     // distributed scores, a few hundred.
-    const int64_t most = std::max(shape.chosen, shape.uses_candidates ? 0 : shape.candidate_blocks);
+    const int64_t most = std::max(shape.chosen, builds ? shape.candidate_blocks : 0);
     plan.list_capacity = divide_up(most, 1024) * 1024 + 3072;
+    const bool alone = selections <= shape.multiprocessors;
+    plan.kept_scores = std::min(divide_up(turns, plan.select_splits) * kScoreTurn,
+                                alone ? kKeptAlone : kKeptShared);
     return plan;
   }
 };
