@@ -149,7 +149,7 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
       ->check(positive);
   command
       .add_option("--seconds", options.bench.repeat.seconds,
-                  "Time for each step, at least twice it")
+                  "Time for each step, at least twice it; a GPU repeats it three times instead")
       ->check(number_from(0, 3600))
       ->capture_default_str();
   command
