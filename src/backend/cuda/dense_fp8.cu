@@ -8,9 +8,6 @@ namespace cachalot::cuda {
 namespace {
 
 constexpr int64_t kFewRows = 64;
-// Rows whose norm the product's last block does itself; more are worth a kernel of all
-// multiprocessors.
-constexpr int64_t kNormRows = 16;
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -19,6 +16,13 @@ bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 bool fits_tensor_cores(const DenseMatrix& weight) {
   return weight.columns % kStepColumns == 0 && weight.rows % 8 == 0 && aligned(weight.codes.data) &&
          aligned(weight.scales.data);
+}
+
+// A kernel of its own: that a product's last block found the rows complete took longer.
+void normalize(Queue& queue, const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
+  if (out.norm != nullptr) {
+    normalize_rows(queue, out.y, out.norm, rows, weight.rows, out.norm_eps);
+  }
 }
 
 }  // namespace
@@ -31,16 +35,22 @@ void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, con
   if (out.y_f32 != nullptr || !fits_tensor_cores(weight)) {
     return multiply_plain(queue, weight, x, out);
   }
-  Fp8Output unnormalized = out;
-  if (x.rows > kNormRows) unnormalized.norm = nullptr;
   if (x.rows <= kFewRows) {
-    multiply_fp8_few(queue, scratch, weight, x, unnormalized);
+    multiply_fp8_few(queue, scratch, weight, x, out);
   } else {
-    multiply_fp8_many(queue, weight, x, unnormalized);
+    multiply_fp8_many(queue, weight, x, out);
   }
-  if (out.norm != nullptr && x.rows > kNormRows) {
-    normalize_rows(queue, out.y, out.norm, x.rows, weight.rows, out.norm_eps);
+  normalize(queue, weight, x.rows, out);
+}
+
+void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
+                int64_t rows, const Fp8Output& out) {
+  if (out.y_f32 == nullptr && fits_tensor_cores(weight) && quantizes_itself(weight, rows)) {
+    CACHALOT_CHECK(aligned(x), "x at {}", static_cast<const void*>(x));
+    linear_fp8_few(queue, scratch, weight, x, rows, out);
+    return normalize(queue, weight, rows, out);
   }
+  multiply_fp8(queue, scratch, weight, quantize_rows(queue, scratch, x, rows, weight.columns), out);
 }
 
 }  // namespace cachalot::cuda

@@ -24,4 +24,8 @@ struct Fp8Output {
 void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const QuantizedRows& x,
                   const Fp8Output& out);
 
+// The same of x [rows, weight.columns], at a multiple of 16 bytes, which is quantized first.
+void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
+                int64_t rows, const Fp8Output& out);
+
 }  // namespace cachalot::cuda

@@ -176,15 +176,11 @@ class Consumer {
 #pragma unroll
       for (float& sum : sums_) sum = 0;
       if constexpr (kChunks) output_free(group_);
-      int chunk = 1, boundary = p_.cut.first_step(1);
-      for (int step = 0; step < p_.cut.steps; ++step) {
-        if constexpr (kChunks) {
-          if (step == boundary) {
-            close(chunk > 1);
-            boundary = p_.cut.first_step(++chunk);
-          }
-        }
-        add_step();
+      for (int chunk = 0; chunk < p_.cut.chunks; ++chunk) {
+        if (kChunks && chunk > 0) close(chunk > 1);
+        int steps = p_.cut.first_step(chunk + 1) - p_.cut.first_step(chunk);
+        for (; steps >= 2; steps -= 2) add_steps<2>();
+        if (steps > 0) add_steps<1>();
       }
       if constexpr (kChunks) {
         add_totals(totals(), sums_);
@@ -198,49 +194,85 @@ class Consumer {
   }
 
  private:
-  // No product is left running at the end: ptxas serializes them all if it finds one in another
-  // round of a loop than the read of its neighbour's registers.
-  __device__ void add_step() {
+  // A stage that is full: where its operands lie, and the scales this thread needs.
+  struct Step {
+    int stage;
+    uint64_t x, weight;
+    uint32_t codes[2];
+    float4 tile_scales[kTile / 32];
+  };
+
+  // Waits for the next stage.
+  __device__ Step enter() {
+    Step step{.stage = stage_};
     const uint8_t* from = shared_.stage(stage_);
     barrier_wait(&shared_.full[stage_], parity_);
-    x_ = shared_descriptor(from + kXAt + group_ * 64 * kStepColumns, SharedLayout::swizzle_128,
-                           1024);
-    weight_ = shared_descriptor(from + kWeightAt, SharedLayout::swizzle_128, 1024);
-    multiply<0>();
-    multiply<1>();
-    const int row = group_ * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
-                    static_cast<int>(threadIdx.x) % 32 / 4;
-    const auto* x_scales = reinterpret_cast<const uint32_t*>(from + kXScalesAt);
-    const uint32_t codes[2] = {x_scales[row], x_scales[row + 8]};
-    const auto* tile_scales = reinterpret_cast<const float*>(from + kTileScalesAt);
-    add<0, 1>(codes, tile_scales);
-    multiply<2>();
-    add<1, 1>(codes, tile_scales);
-    multiply<3>();
-    add<2, 1>(codes, tile_scales);
-    add<3, 0>(codes, tile_scales);
     if (++stage_ == L::kStages) {
       stage_ = 0;
       parity_ ^= 1;
     }
+    step.x = shared_descriptor(from + kXAt + group_ * 64 * kStepColumns, SharedLayout::swizzle_128,
+                               1024);
+    step.weight = shared_descriptor(from + kWeightAt, SharedLayout::swizzle_128, 1024);
+    const int row = group_ * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+    const auto* x_scales = reinterpret_cast<const uint32_t*>(from + kXScalesAt);
+    step.codes[0] = x_scales[row];
+    step.codes[1] = x_scales[row + 8];
+#pragma unroll
+    for (int i = 0; i < kTile / 32; ++i) {
+      step.tile_scales[i] = reinterpret_cast<const float4*>(from + kTileScalesAt)[i];
+    }
+    return step;
+  }
+
+  // The next `count` steps, 1 or 2. Between them a product is always running; none is left at the
+  // end: ptxas serializes all products if it finds one in another round of a loop than the read of
+  // its neighbour's registers. Scales are read before products: while those read shared memory it
+  // serves others late.
+  template <int count>
+  __device__ void add_steps() {
+    const Step first = enter();
+    multiply<0>(first);
+    multiply<1>(first);
+    add<0, 1>(first);
+    multiply<2>(first);
+    add<1, 1>(first);
+    multiply<3>(first);
+    add<2, 1>(first);
+    if constexpr (count == 1) {
+      add<3, 0>(first);
+    } else {
+      const Step second = enter();
+      multiply<0>(second);
+      add<3, 1>(first);
+      multiply<1>(second);
+      add<0, 1>(second);
+      multiply<2>(second);
+      add<1, 1>(second);
+      multiply<3>(second);
+      add<2, 1>(second);
+      add<3, 0>(second);
+    }
   }
 
   template <int block>
-  __device__ void multiply() {
+  __device__ void multiply(const Step& step) {
     wgmma_fence();
-    wgmma_fp8(products_[block % 2], advance_descriptor(x_, block * 32),
-              advance_descriptor(weight_, block * 32), false);
+    wgmma_fp8(products_[block % 2], advance_descriptor(step.x, block * 32),
+              advance_descriptor(step.weight, block * 32), false);
     wgmma_commit();
   }
 
   // Waits for the block's products, while `pending` later ones run, and adds them.
   template <int block, int pending>
-  __device__ void add(const uint32_t (&codes)[2], const float* tile_scales) {
-    const float first = block_scale(codes[0], block), second = block_scale(codes[1], block);
+  __device__ void add(const Step& step) {
+    const float first = block_scale(step.codes[0], block);
+    const float second = block_scale(step.codes[1], block);
     float low[kTile / 32], high[kTile / 32];
 #pragma unroll
     for (int i = 0; i < kTile / 32; ++i) {
-      const float scale = tile_scales[i * kStepBlocks + block];
+      const float scale = at(step.tile_scales[i], block);
       low[i] = first * scale;
       high[i] = second * scale;
     }
@@ -249,7 +281,7 @@ class Consumer {
     wgmma_hold(products);
     // The stage may be filled again, here and in the other block.
     if (block == kStepBlocks - 1 && threadIdx.x % 32 < kCluster) {
-      barrier_arrive_at(&shared_.empty[stage_], threadIdx.x % 32);
+      barrier_arrive_at(&shared_.empty[step.stage], threadIdx.x % 32);
     }
 #pragma unroll
     for (int i = 0; i < kTile / 32; ++i) {
@@ -280,7 +312,6 @@ class Consumer {
   const Shared<kChunks>& shared_;
   const int group_;
   int stage_ = 0, parity_ = 0;
-  uint64_t x_ = 0, weight_ = 0;
   float products_[2][kTile / 2];
   float sums_[kTile / 2];
 };

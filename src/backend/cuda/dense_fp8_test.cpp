@@ -1,9 +1,10 @@
 // Products with FP8 weights on shapes of the released model: linear against the reference; a
 // token's result is the same bits in every company; the quantizer byte for byte.
+#include "backend/cuda/dense_fp8.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cuda/quantize_fp8.h"
 #include "on_gpu.h"
 #include "tensor/block_quantizers.h"
 
@@ -91,6 +92,28 @@ TEST(DenseFp8, GivesATokenTheSameBitsInEveryCompany) {
             << fmt::format("[{}, {}]: {} tokens from {}", shape.out, shape.in, count, first);
       }
     }
+  }
+}
+
+// Rows that come quantized have the sums of those that linear() quantizes.
+TEST(DenseFp8, MultipliesQuantizedRowsAlike) {
+  constexpr int64_t kOut = 264, kIn = 1152;
+  const MemorySpace& memory = cuda::device_memory();
+  for (const int64_t tokens : {1, 8, 20, 100}) {
+    RandomTensors random(7);
+    const mirrored::OnDevice<LinearArgs> mirror(linear_args(random, {kOut, kIn}, tokens));
+    const LinearArgs& args = mirror.args();
+    linear(gpu_queue(), args);
+    std::unique_ptr<void, ReleaseTo> other(memory.allocate(args.y.bytes()), {&memory});
+    cuda::Scratch scratch(gpu_queue());
+    cuda::multiply_fp8(gpu_queue(), scratch, args.weight,
+                       cuda::quantize_rows(gpu_queue(), scratch, args.x.data, tokens, kIn),
+                       {.y = static_cast<bf16*>(other.get())});
+    gpu_queue().wait();
+    std::vector<bf16> a(tokens * kOut), b(tokens * kOut);
+    memory.copy(a.data(), args.y.data, args.y.bytes());
+    memory.copy(b.data(), other.get(), args.y.bytes());
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(bf16)), 0) << tokens;
   }
 }
 

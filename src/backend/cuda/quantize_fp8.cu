@@ -15,30 +15,14 @@ __global__ void __launch_bounds__(kThreads) quantize(const uint4* x, QuantizedRo
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   // Whole groups are inside or outside, and a warp's threads meet in the shuffles.
   const bool inside = at * kPerThread < out.rows * out.columns;
-  const uint4 packed = inside ? x[at] : uint4{};
-  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-  float values[kPerThread], largest = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    values[2 * i] = __uint_as_float(words[i] << 16);
-    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
-    largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
-  }
-  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+  const EightCodes eight = quantize_eight(inside ? x[at] : uint4{});
   if (!inside) return;
-  const uint32_t scale = fp8_scale_of(largest);
-  const float inverse = inverse_scale(scale);
-#pragma unroll
-  for (float& value : values) value *= inverse;
-  reinterpret_cast<uint2*>(out.codes)[at] = {
-      to_e4m3_quad(values[0], values[1], values[2], values[3]),
-      to_e4m3_quad(values[4], values[5], values[6], values[7])};
+  reinterpret_cast<uint2*>(out.codes)[at] = eight.codes;
   if (threadIdx.x % 4 == 0) {
     const int64_t row = at * kPerThread / out.columns;
     const auto group = static_cast<int>((at * kPerThread - row * out.columns) / 32);
     reinterpret_cast<uint8_t*>(out.scales + group / 4 * out.scale_stride + row)[group % 4] =
-        static_cast<uint8_t>(scale);
+        static_cast<uint8_t>(eight.scale);
   }
 }
 

@@ -47,4 +47,31 @@ __device__ inline float inverse_scale(uint32_t code) {
   return code == 255 ? __uint_as_float(0x7FC00000u) : __uint_as_float((254 - code) << 23);
 }
 
+struct EightCodes {
+  uint2 codes;
+  uint32_t scale;  // E8M0, of the group
+};
+
+// Eight BF16 values of a group of 32, whose others the thread's three neighbours (lanes that differ
+// in the lowest two bits) have. All threads of the warp call.
+__device__ inline EightCodes quantize_eight(const uint4& packed) {
+  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+  float values[8], largest = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    values[2 * i] = __uint_as_float(words[i] << 16);
+    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
+    largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+  const uint32_t scale = fp8_scale_of(largest);
+  const float inverse = inverse_scale(scale);
+#pragma unroll
+  for (float& value : values) value *= inverse;
+  return {.codes = {to_e4m3_quad(values[0], values[1], values[2], values[3]),
+                    to_e4m3_quad(values[4], values[5], values[6], values[7])},
+          .scale = scale};
+}
+
 }  // namespace cachalot::cuda
