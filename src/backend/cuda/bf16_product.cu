@@ -84,15 +84,14 @@ void start_narrow(Queue& queue, Work work) {
   using Stage = NarrowStage<Weights, kN>;
   ProductShape& shape = work.shape;
   const int64_t factors = Weights::kExpanded ? ExpandingScales::bytes(work.scales.blocks) : 0;
-  const int64_t beyond = Stage::kBytesBeyond + factors;
-  shape.stages = stages_for(kNarrowSharedBytes - beyond, Stage::kBytes);
+  shape.stages = stages_for((kN > 64 ? kSharedBytes : kNarrowSharedBytes) - factors, Stage::kBytes);
   const int64_t items = shape.groups * shape.row_tiles * shape.token_tiles;
   const int64_t full = queue.multiprocessors() * 2;
   const int64_t blocks = shape.segments > 1 ? items * shape.segments : items < full ? items : full;
   launch(queue, work.operation, multiply_narrow<Weights, kN>,
          {.blocks = dim3(static_cast<unsigned>(blocks)),
-          .threads = Stage::kConsumers + 32,
-          .shared_bytes = static_cast<size_t>(kAtom + shape.stages * Stage::kBytes + beyond),
+          .threads = 160,
+          .shared_bytes = static_cast<size_t>(kAtom + shape.stages * Stage::kBytes + factors),
           .cluster = shape.segments},
          map_of(work.weight, kTileRows, Weights::kExpanded ? 128 : 64), map_of(work.x, kN, kHalf),
          shape, work.scales, work.output);
@@ -127,6 +126,7 @@ void start(Queue& queue, const Work& work) {
   if (plan.wide && plan.token_tile == 256) return start_wide<Weights, 256, false>(queue, work);
   if (plan.wide && plan.segments == 1) return start_wide<Weights, 128, false>(queue, work);
   if (plan.wide) return start_wide<Weights, 128, true>(queue, work);
+  if (plan.token_tile == 128) return start_narrow<Weights, 128>(queue, work);
   if (plan.token_tile == 64) return start_narrow<Weights, 64>(queue, work);
   if (plan.token_tile == 32) return start_narrow<Weights, 32>(queue, work);
   if (plan.token_tile == 16) return start_narrow<Weights, 16>(queue, work);

@@ -71,10 +71,6 @@ struct NarrowStage {
   static constexpr int kWeightBytes = kTileRows * kProductChunk * Weights::kBytes;
   static constexpr int kTokenBytes = kN * kBoxRow;  // of a half
   static constexpr int kBytes = kWeightBytes + 2 * kTokenBytes;
-  // Threads that make operands; the first warpgroup multiplies.
-  static constexpr int kConsumers = Weights::kExpanded ? kExpanders : 128;
-  // What is expanded, twice: products read one while the next is made.
-  static constexpr int kBytesBeyond = Weights::kExpanded ? 2 * kExpandedBytes : 0;
 };
 
 // Segments' sums meet here: [kN][kPitch]. The pitch keeps a warp's stores free of bank conflicts.
@@ -83,7 +79,7 @@ constexpr int kPartialPitch = kTileRows + 4;
 // Blocks of a cluster take the segments of one tile; without segments a block goes on to other
 // tiles.
 template <class Weights, int kN>
-__global__ void __launch_bounds__(NarrowStage<Weights, kN>::kConsumers + 32)
+__global__ void __launch_bounds__(160)
     multiply_narrow(const __grid_constant__ CUtensorMap weight_map,
                     const __grid_constant__ CUtensorMap x_map, const ProductShape shape,
                     const TileScales scales, const ProductOutput output) {
@@ -109,11 +105,8 @@ __global__ void __launch_bounds__(NarrowStage<Weights, kN>::kConsumers + 32)
   if (threadIdx.x == 0) init_barriers(barriers, shape.stages, 4);
   __syncthreads();
 
-  constexpr int kConsumerWarps = Stage::kConsumers / 32;
-  const auto expanded_of = [&](int chunk) { return beyond_stages + chunk % 2 * kExpandedBytes; };
-  auto* const expanding_factors = reinterpret_cast<uint32_t*>(beyond_stages + Stage::kBytesBeyond);
   float sums[kN / 2];
-  if (warp == kConsumerWarps) {
+  if (warp == 4) {
     if (lane == 0) {
       const auto weights_of = [&](const auto& walk, int stage) {
         uint8_t* const to = stages + stage * Stage::kBytes;
@@ -136,59 +129,44 @@ __global__ void __launch_bounds__(NarrowStage<Weights, kN>::kConsumers + 32)
                   barriers, weights_of, tokens_of);
     }
     __syncwarp();
-  } else if (Weights::kExpanded && warp >= 4) {  // expands, no more
-    ExpandingScales expanding{expanding_factors};
-    StagePlace place;
-    for (int item = first_item; item < items; item += stride) {
-      const ProductTile tile = tile_of(item);
-      const int tile_row = tile.group * shape.rows + tile.row;
-      expanding.start_tile(scales, tile_row, 2, kExpanders);
-      for (int chunk = begin; chunk < end; ++chunk) {
-        barrier_wait(&barriers.full[place.stage], place.round);
-        expand_chunk(stages + place.stage * Stage::kBytes, expanded_of(chunk), expanding, tile_row,
-                     chunk);
-        fence_shared_for_async();
-        sync_threads_of(2, kExpanders);
-        place.advance(shape.stages);
-      }
-    }
   } else {
-    ExpandingScales expanding{expanding_factors};
+    Weights weights;
+    if constexpr (Weights::kExpanded) {
+      weights.scales.factors = reinterpret_cast<uint32_t*>(beyond_stages);
+    }
     StagePlace place;
     for (int item = first_item; item < items; item += stride) {
       const ProductTile tile = tile_of(item);
-      const int tile_row = tile.group * shape.rows + tile.row;
-      if constexpr (Weights::kExpanded) expanding.start_tile(scales, tile_row, 2, kExpanders);
+      weights.start_tile(scales, tile.group * shape.rows + tile.row, 1);
       if (item == first_item) wait_for_inputs();
       int last_stage = -1;
       const auto release_last = [&] {
         if (last_stage >= 0 && lane == 0) barrier_arrive(&barriers.empty[last_stage]);
-        last_stage = place.stage;
       };
       for (int chunk = begin; chunk < end; ++chunk) {
         barrier_wait(&barriers.full[place.stage], place.round);
-        const uint8_t* a = stages + place.stage * Stage::kBytes;
+        const uint8_t* const a = stages + place.stage * Stage::kBytes;
         const uint8_t* const b = a + Stage::kWeightBytes;
-        if constexpr (Weights::kExpanded) {
-          expand_chunk(a, expanded_of(chunk), expanding, tile_row, chunk);
-          a = expanded_of(chunk);
-          fence_shared_for_async();
-          wgmma_wait<0>();
-          release_last();
-          // All of the chunk is there, and the last one's products are done with theirs.
-          sync_threads_of(2, kExpanders);
-        }
-        start_half<kN>(sums, a, b, chunk > begin);
-        if constexpr (!Weights::kExpanded) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const bool accumulate = chunk > begin || half > 0;
+          const uint8_t* const b_half = b + half * Stage::kTokenBytes;
+          if constexpr (Weights::kExpanded) {
+            weights.template fetch<kBoxRow>(a, half);
+            weights.expand(2 * chunk + half, half);
+            weights.template start_half<kN>(sums, half, b_half, accumulate);
+          } else {
+            start_half<kN>(sums, a + half * kTileRows * kBoxRow, b_half, accumulate);
+          }
           wgmma_wait<1>();
-          release_last();
+          if (half == 0) release_last();  // all products but those just started are done
         }
-        start_half<kN>(sums, a + kTileRows * kBoxRow, b + Stage::kTokenBytes, true);
+        last_stage = place.stage;
         place.advance(shape.stages);
       }
       wgmma_wait<0>();
       wgmma_hold(sums);
-      if (lane == 0) barrier_arrive(&barriers.empty[last_stage]);
+      release_last();
       if (shape.segments > 1) break;
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
@@ -358,7 +336,8 @@ __global__ void __launch_bounds__(384, 1)
       int last_stage = -1, begin = 0;
       if constexpr (Weights::kExpanded) {
         barrier_wait(&barriers.full[place.stage], place.round);
-        weights.fetch(stages + place.stage * Stage::kBytes + group * Stage::kGroupBytes);
+        weights.template fetch<Stage::kRowBytes>(
+            stages + place.stage * Stage::kBytes + group * Stage::kGroupBytes, 0);
       }
       for (int segment = 0; segment < (kSegmented ? shape.segments : 1); ++segment) {
         const auto end = static_cast<int>(segment_begin(shape.chunks, shape.segments, segment + 1));
@@ -374,7 +353,8 @@ __global__ void __launch_bounds__(384, 1)
               weights.template start_half<kN>(sums, half, stage + Stage::kWeightBytes, accumulate);
               if (chunk + 1 < shape.chunks || half == 0) {
                 barrier_wait(&barriers.full[next.stage], next.round);
-                weights.fetch(stages + next.stage * Stage::kBytes + group * Stage::kGroupBytes);
+                weights.template fetch<Stage::kRowBytes>(
+                    stages + next.stage * Stage::kBytes + group * Stage::kGroupBytes, 0);
               }
             } else {
               barrier_wait(&barriers.full[place.stage], place.round);

@@ -131,23 +131,22 @@ struct ExpandingScales {
 
   static constexpr int64_t bytes(int64_t blocks) { return (3 * blocks + 1) * 4; }
 
-  // The tile begins at `row` among the rows of all groups. `threads`, multiples of 32 in number,
-  // all call; `barrier` is theirs.
-  __device__ void start_tile(const TileScales& tile, int row, int barrier, int threads) {
+  // The tile begins at `row` among the rows of all groups. A warpgroup calls; `barrier` is its own.
+  __device__ void start_tile(const TileScales& tile, int row, int barrier) {
     blocks = tile.blocks;
     first_block = row / kBlock;
-    const int thread = static_cast<int>(threadIdx.x) % threads;
+    const int thread = static_cast<int>(threadIdx.x) % 128;
     uint32_t* const flag = factors + 3 * blocks;
-    sync_threads_of(barrier, threads);  // nobody needs the last tile's
+    sync_threads_of(barrier, 128);  // nobody needs the last tile's
     if (thread == 0) *flag = 0;
-    sync_threads_of(barrier, threads);
-    for (int at = thread; at < 3 * blocks; at += threads) {
+    sync_threads_of(barrier, 128);
+    for (int at = thread; at < 3 * blocks; at += 128) {
       const int row_block = min(first_block + at / blocks, tile.row_blocks - 1);
       const float scale = __ldg(tile.scales + int64_t{row_block} * blocks + at % blocks);
       factors[at] = __float_as_uint(scale);
       if (scale > kLargest) *flag = 1;
     }
-    sync_threads_of(barrier, threads);
+    sync_threads_of(barrier, 128);
     large = *flag != 0;
   }
 
@@ -163,14 +162,11 @@ struct ExpandingScales {
   __device__ static uint32_t rest(float scale) { return bf16_twice(fmaxf(scale / kLargest, 1)); }
 };
 
-// FP8 weights become BF16, with their scales: powers of two, so that this is exact. Two ways, which
-// give products the same operands: few tokens leave the tensor cores idle while one warpgroup
-// expands, so there two of them do, into shared memory (expand_chunk); many tokens hide it, and the
-// warpgroup that multiplies expands into its registers.
+// FP8 weights become BF16 in registers, with their scales: powers of two, so that this is exact.
 //
-// In registers a thread needs pairs of codes from its two rows, at K = 2 q and 2 q + 8 of 16 (q =
-// lane % 4): it reads all 16, as its three neighbours do (one access of shared memory serves them),
-// and takes its own with a byte permutation.
+// A thread needs pairs of codes from its two rows, at K = 2 q and 2 q + 8 of 16 (q = lane % 4): it
+// reads all 16, as its three neighbours do (one access of shared memory serves them), and takes its
+// own with a byte permutation.
 struct Fp8Weights {
   static constexpr int kBytes = 1;
   static constexpr bool kExpanded = true;
@@ -183,24 +179,27 @@ struct Fp8Weights {
 
   // The warpgroup's 64 rows begin at `row` among those of all groups; `barrier` is its own.
   __device__ void start_tile(const TileScales& tile, int row, int barrier) {
-    scales.start_tile(tile, row, barrier, 128);
+    scales.start_tile(tile, row, barrier);
     const int thread = static_cast<int>(threadIdx.x) % 128;
     const int upper_row = row + thread / 32 * 16 + thread % 32 / 4;
     upper_factors = scales.row_factors(upper_row);
     lower_factors = scales.row_factors(upper_row + 8);
   }
 
-  // Reads a half: 64 rows of 64 bytes, swizzled like that.
-  __device__ __forceinline__ void fetch(const uint8_t* a) {
+  // Reads a half: 64 rows of kRowBytes (64 or 128, swizzled like that), of which a_half is the half
+  // to take.
+  template <int kRowBytes>
+  __device__ __forceinline__ void fetch(const uint8_t* a, int a_half) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
-    const uint8_t* const at = a + row * kHalf;
+    // Both rows of a thread have the same swizzle: it repeats every eight rows.
+    const int swizzle = kRowBytes == 128 ? row % 8 : row / 2 % 4;
+    const uint8_t* const at = a + row * kRowBytes;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // Both rows of a thread have the same swizzle: it repeats every eight rows.
-      const int piece = (step ^ row / 2 % 4) * 16;
+      const int piece = ((a_half * kSteps + step) ^ swizzle) * 16;
       upper[step] = *reinterpret_cast<const uint4*>(at + piece);
-      lower[step] = *reinterpret_cast<const uint4*>(at + 8 * kHalf + piece);
+      lower[step] = *reinterpret_cast<const uint4*>(at + 8 * kRowBytes + piece);
     }
   }
 
@@ -250,45 +249,5 @@ struct Fp8Weights {
     wgmma_commit();
   }
 };
-
-constexpr int kExpanders = 256;                                // threads
-constexpr int kExpandedBytes = kTileRows * kProductChunk * 2;  // of a chunk: two boxes of BF16
-
-// 64 rows of 128 codes, one box, become two boxes of BF16, by kExpanders threads. A thread takes 16
-// neighbouring codes; eight threads a row, so that a quarter of a warp reads all banks once.
-__device__ __forceinline__ void expand_chunk(const uint8_t* from, uint8_t* to,
-                                             const ExpandingScales& scales, int tile_row,
-                                             int chunk) {
-  const int piece = static_cast<int>(threadIdx.x) % 8;
-#pragma unroll
-  for (int pass = 0; pass < kTileRows * 8 / kExpanders; ++pass) {
-    const int row = static_cast<int>(threadIdx.x) / 8 + pass * (kExpanders / 8);
-    const uint4 codes =
-        *reinterpret_cast<const uint4*>(from + row * kBoxRow + (piece ^ row % 8) * 16);
-    const float scale = scales.scale_at(scales.row_factors(tile_row + row), chunk * 4 + piece / 2);
-    const uint32_t factor = scales.factor(scale);
-    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-    uint32_t values[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      // Each code to the high byte of a half.
-      const uint32_t spread = __byte_perm(words[i / 2], 0, i % 2 == 0 ? 0x1000 : 0x3020);
-      values[i] = times(small_bf16_pair(spread), factor);
-    }
-    if (scales.large) {
-      const uint32_t rest = scales.rest(scale);
-#pragma unroll
-      for (uint32_t& value : values) value = times(value, rest);
-    }
-    uint8_t* const row_to = to + piece / 4 * kTileRows * kBoxRow + row * kBoxRow;
-    const int low = (piece % 4 * 2 ^ row % 8) * 16, high = ((piece % 4 * 2 + 1) ^ row % 8) * 16;
-    const uint4 first{values[0], values[1], values[2], values[3]};
-    const uint4 second{values[4], values[5], values[6], values[7]};
-    // The other box has the same banks: its threads store in the other order.
-    const bool other = piece >= 4;
-    *reinterpret_cast<uint4*>(row_to + (other ? high : low)) = other ? second : first;
-    *reinterpret_cast<uint4*>(row_to + (other ? low : high)) = other ? first : second;
-  }
-}
 
 }  // namespace cachalot::cuda

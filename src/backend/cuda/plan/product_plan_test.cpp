@@ -44,7 +44,7 @@ TEST(ProductPlan, TilesCoverAllTokensAndRows) {
       EXPECT_GE(int64_t{plan.row_tiles} * (plan.wide ? 128 : 64), shape.rows);
       EXPECT_TRUE(!plan.wide || plan.row_tiles % 2 == 0);
       EXPECT_TRUE(!plan.wide || plan.segments == 1 || plan.token_tile == 128);
-      EXPECT_TRUE(plan.wide || plan.token_tile <= 64);
+      EXPECT_TRUE(plan.wide || plan.token_tile <= (plan.segments == 1 ? 128 : 64));
     }
   }
 }
@@ -57,7 +57,9 @@ TEST(ProductPlan, ASmallMatrixIsShared) {
 }
 
 TEST(ProductPlan, ManyTokensTakeWideTiles) {
-  EXPECT_FALSE(product_plan(8, 1024, 4096, 8).wide);
+  for (const int64_t tokens : {1, 8, 128}) EXPECT_FALSE(product_plan(8, 1024, 4096, tokens).wide);
+  EXPECT_EQ(product_plan(8, 1024, 4096, 256).token_tile, 128);  // one wave of either: the smaller
+  EXPECT_EQ(product_plan(8, 1024, 4096, 512).token_tile, 256);
   EXPECT_TRUE(product_plan(8, 1024, 4096, 8192).wide);
   EXPECT_EQ(product_plan(8, 1024, 4096, 8192).token_tile, 256);
   EXPECT_EQ(product_plan(1, 512, 5120, 8192).token_tile, 128);
