@@ -98,17 +98,19 @@ template <int kGroups>
 struct TileLogits {
   float values[kGroups][4];
 
-  // visit(group, i, logit's address, id) for those that exist.
+  // visit(group, i, logit's address, id) for those that exist; ids of a sequence ascend.
   template <class Visit>
   __device__ void for_each(const Link& link, int tile, int first, int lane, Visit visit) {
+    const int first_id = tile * kTileRows + lane / 4, first_sequence = first + lane % 4 * 2;
+    const int64_t stride = int64_t{link.block} * link.vocab;
+    float* const at = link.logits_of(first_sequence) + first_id;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int id = tile * kTileRows + lane / 4 + i / 2 * 8;
-        const int sequence = first + g * kColumns + lane % 4 * 2 + i % 2;
-        if (id >= link.vocab || sequence >= link.sequences) continue;
-        visit(g, i, link.logits_of(sequence) + id, id);
+        const int id = first_id + i / 2 * 8, sequence = g * kColumns + i % 2;
+        if (id >= link.vocab || first_sequence + sequence >= link.sequences) continue;
+        visit(g, i, at + sequence * stride + i / 2 * 8, id);
       }
     }
   }
@@ -116,6 +118,20 @@ struct TileLogits {
     for_each(link, tile, first, lane,
              [&](int g, int i, const float* logit, int) { values[g][i] = *logit; });
   }
+};
+
+// The largest of what a lane has seen of one sequence, the first of equals. NaN is never larger.
+struct Best {
+  float value;
+  int id;  // -1: has seen nothing
+
+  __device__ void see(float other, int other_id) {
+    if (other > value || id < 0) {
+      value = other;
+      id = other_id;
+    }
+  }
+  __device__ uint64_t key() const { return id < 0 ? 0 : key_of(value, id); }
 };
 
 // The block that is last to arrive chooses among all blocks' best.
@@ -157,6 +173,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) step_chain(const Link link) {
   HeadRows<kChunks> rows;
   if (kChunks > 0 && first_tile < tiles) rows.load(link, first_tile, lane);
   wait_for_inputs();
+  let_next_start();
   for (int first = 0; first < link.sequences; first += kSequences) {
     for (int at = static_cast<int>(threadIdx.x); at < kGroups * chunks * 32; at += kWarps * 32) {
       const int sequence = first + at / 32 / chunks * kColumns + at % 32 / 4;
@@ -166,7 +183,9 @@ __global__ void __launch_bounds__(kWarps * 32, 2) step_chain(const Link link) {
       features[at] = eight_channels(row, at / 32 % chunks * kChunk + at % 4 * 8, link.rank);
     }
     __syncthreads();
-    uint64_t best[kGroups][2] = {};
+    Best best[kGroups][2];
+#pragma unroll
+    for (auto& of_group : best) of_group[0] = of_group[1] = {0, -1};
     TileLogits<kGroups> logits;
     if (first_tile < tiles) logits.load(link, first_tile, first, lane);
     if (kChunks > 0 && first > 0 && first_tile < tiles) rows.load(link, first_tile, lane);
@@ -193,13 +212,13 @@ __global__ void __launch_bounds__(kWarps * 32, 2) step_chain(const Link link) {
       logits.for_each(link, tile, first, lane, [&](int g, int i, float* logit, int id) {
         const float sum = logits.values[g][i] + sums[g][i];
         *logit = sum;
-        best[g][i % 2] = larger(best[g][i % 2], key_of(sum, id));
+        best[g][i % 2].see(sum, id);
       });
       if (next < tiles) logits.load(link, next, first, lane);
     }
 #pragma unroll
     for (int at = 0; at < 2 * kGroups; ++at) {
-      uint64_t& mine = best[at / 2][at % 2];
+      uint64_t mine = best[at / 2][at % 2].key();
       for (int distance = 4; distance < 32; distance *= 2) {
         mine = larger(mine, __shfl_xor_sync(~0u, mine, distance));
       }
@@ -213,7 +232,6 @@ __global__ void __launch_bounds__(kWarps * 32, 2) step_chain(const Link link) {
     }
     __syncthreads();
   }
-  let_next_start();
   if (blockIdx.x == 0) {
     for (int at = static_cast<int>(threadIdx.x); at < link.sequences * link.rank;
          at += kWarps * 32) {
@@ -261,10 +279,9 @@ void markov_step(Queue& queue, const MarkovStepArgs& args) {
   const int64_t sequences = args.drafts.extent(0);
   const int64_t vocab = args.embed.extent(0), rank = args.embed.extent(1);
   if (sequences == 0) return;
-  constexpr int kBlocksOfMultiprocessor = 2;
   const int64_t tiles = (vocab + kTileRows - 1) / kTileRows;
   const int64_t wanted = (tiles + kWarps - 1) / kWarps;
-  const int64_t full = queue.multiprocessors() * kBlocksOfMultiprocessor;
+  const int64_t full = queue.multiprocessors() * 2;
   const int64_t blocks = wanted < full ? wanted : full;
   const int64_t chunks = (rank + kChunk - 1) / kChunk;
   Scratch scratch(queue);
