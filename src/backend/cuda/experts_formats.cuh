@@ -19,6 +19,12 @@ __device__ inline float rounded_to_bf16(float value) {
   return __bfloat162float(__float2bfloat16_rn(value));
 }
 
+// Two BF16 values in a word, the first in the lower half.
+__device__ inline uint32_t packed_bf16(float2 values) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(values.x, values.y);
+  return *reinterpret_cast<const uint32_t*>(&both);
+}
+
 // The exponent of a group's scale as E8M0 stores it: never under 2^-22, so that its inverse is a
 // normal number too.
 __device__ inline uint32_t fp8_scale_exponent(float largest) {

@@ -33,11 +33,68 @@ const ExpertPointers* expert_table(Queue& queue, const MoeExpertsArgs& args) {
   return static_cast<const ExpertPointers*>(kept);
 }
 
+ExpertPointers shared_pointers(const MoeExpertsArgs& args) {
+  const SharedExpertMatrices& shared = args.shared;
+  const auto bytes = [](const View<const float>& scales) {
+    return reinterpret_cast<const uint8_t*>(scales.data);
+  };
+  CACHALOT_CHECK(shared.w1.quantized(), "the shared expert's matrices are FP8");
+  return {shared.w1.codes.data,    bytes(shared.w1.scales), shared.w2.codes.data,
+          bytes(shared.w2.scales), shared.w3.codes.data,    bytes(shared.w3.scales)};
+}
+
+namespace {
+
+// Strips of kWideRows rows of a matrix pair and of w2, stages of kStageDepth inputs.
+bool tensor_cores_take(const MoeExpertsArgs& args) {
+  const int64_t dim = args.x.extent(1), width = args.shared.w1.rows;
+  for (const ExpertMatrices& expert : args.experts)
+    if (expert.w1.rows != width) return false;
+  return args.input == ExpertInput::fp8 && dim % kWideRows == 0 && width % kStageDepth == 0;
+}
+
+void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
+  const int64_t dim = args.x.extent(1), width = args.shared.w1.rows;
+  const ExpertsPlan plan{.tokens = args.x.extent(0),
+                         .choices = args.ids.extent(1),
+                         .experts = static_cast<int64_t>(args.experts.size())};
+  const int64_t rows = plan.pairs() + plan.tokens;
+  Scratch scratch(queue);
+  const ExpertsStep step{.plan = plan,
+                         .dim = dim,
+                         .width = width,
+                         .limit = args.limit,
+                         .experts = expert_table(queue, args),
+                         .shared = shared_pointers(args),
+                         .x = args.x.data,
+                         .ids = args.ids.data,
+                         .weights = args.weights.data,
+                         .y = args.y.data,
+                         .rounded_x = scratch.allocate<bf16>(plan.tokens * dim),
+                         .row_tokens = scratch.allocate<int32_t>(plan.pairs()),
+                         .row_weights = scratch.allocate<float>(plan.pairs()),
+                         .pair_rows = scratch.allocate<int32_t>(plan.pairs()),
+                         .narrow_tiles = scratch.allocate<ExpertTile>(plan.most_narrow_tiles()),
+                         .wide_tiles = scratch.allocate<ExpertTile>(plan.most_wide_tiles()),
+                         .tile_counts = scratch.allocate<int32_t>(2),
+                         .hidden = scratch.allocate<bf16>(rows * width),
+                         .outputs = scratch.allocate<bf16>(rows * dim)};
+  experts_prepare(queue, step);
+  experts_gate_up(queue, step);
+  experts_down(queue, step);
+  experts_combine(queue, step);
+}
+
+}  // namespace
+
 void moe_experts(Queue& queue, const MoeExpertsArgs& args) {
   check_shapes(args);
   if (args.x.extent(0) == 0) return;
-  CACHALOT_CHECK(args.shared.w1.quantized(), "the shared expert's matrices are FP8");
-  moe_experts_plain(queue, args);
+  if (tensor_cores_take(args)) {
+    moe_experts_tiled(queue, args);
+  } else {
+    moe_experts_plain(queue, args);
+  }
 }
 
 }  // namespace cachalot::cuda

@@ -1,12 +1,22 @@
-// The routes of moe_experts. Which one runs is a question of the matrices' shapes and formats
-// alone.
+// The routes of moe_experts and the kernels of its fast one. Which route runs is a question of the
+// matrices' shapes and formats alone.
+//
+// The fast route: experts_prepare rounds x to FP8 and sorts (token, choice) pairs by expert;
+// experts_gate_up makes hidden rows, experts_down the experts' outputs, experts_combine adds them.
+// All products are exact in BF16 (E2M1 or E4M3 times a power of two), on BF16 tensor cores with
+// FP32 sums in one order: ascending blocks of 32 inputs, within a block as input_place() says.
+//
+// Where a tile's rows lie: the rows of an expert are consecutive, experts ascend; then follow the
+// tokens, as rows of the shared expert.
 #pragma once
 
+#include "backend/cuda/plan/experts_plan.h"
 #include "backend/cuda/queue.h"
 
 namespace cachalot::cuda {
 
-// One expert's matrices in device memory.
+// One expert's matrices in device memory. Scales: a byte per row and 32 columns; the shared
+// expert's: a float per 32 x 32.
 struct ExpertPointers {
   const uint8_t* w1;
   const uint8_t* w1_scales;
@@ -18,8 +28,45 @@ struct ExpertPointers {
 
 // The addresses of all experts, on the device: copied there when a list is first seen.
 const ExpertPointers* expert_table(Queue& queue, const MoeExpertsArgs& args);
+ExpertPointers shared_pointers(const MoeExpertsArgs& args);
+
+// Rows that visit one expert together.
+struct ExpertTile {
+  ExpertPointers matrices;
+  int32_t first_row;
+  int32_t rows;
+};
+
+// What the kernels of one step share, in device memory.
+struct ExpertsStep {
+  ExpertsPlan plan;
+  int64_t dim, width;
+  float limit;
+  const ExpertPointers* experts;
+  ExpertPointers shared;
+  const bf16* x;       // [tokens, dim]
+  const int32_t* ids;  // [tokens, choices]
+  const float* weights;
+  bf16* y;
+  // experts_prepare writes:
+  bf16* rounded_x;      // [tokens, dim], inputs in the order of input_place()
+  int32_t* row_tokens;  // [pairs]
+  float* row_weights;   // [pairs]
+  int32_t* pair_rows;   // [tokens, choices] where a pair went
+  ExpertTile* narrow_tiles;
+  ExpertTile* wide_tiles;
+  int32_t* tile_counts;  // narrow, wide
+  // experts_gate_up and experts_down write:
+  bf16* hidden;   // [pairs + tokens, width], rounded to FP8, in the order of input_place()
+  bf16* outputs;  // [pairs + tokens, dim]
+};
 
 // Any shape, either rounding of inputs; a warp per sum.
 void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args);
+
+void experts_prepare(Queue& queue, const ExpertsStep& step);
+void experts_gate_up(Queue& queue, const ExpertsStep& step);
+void experts_down(Queue& queue, const ExpertsStep& step);
+void experts_combine(Queue& queue, const ExpertsStep& step);
 
 }  // namespace cachalot::cuda

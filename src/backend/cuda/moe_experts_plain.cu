@@ -187,10 +187,6 @@ __global__ void add_parts(Plain plain) {
   }
 }
 
-const uint8_t* bytes_of(const View<const float>& scales) {
-  return reinterpret_cast<const uint8_t*>(scales.data);
-}
-
 }  // namespace
 
 void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args) {
@@ -204,22 +200,19 @@ void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args) {
   auto* x_routed = scratch.allocate<float>(tokens * dim);
   auto* x_shared = scratch.allocate<float>(tokens * dim);
   auto* hidden = scratch.allocate<float>(slots * width);
-  const SharedExpertMatrices& shared = args.shared;
-  const Plain plain{
-      .experts = expert_table(queue, args),
-      .shared = {shared.w1.codes.data, bytes_of(shared.w1.scales), shared.w2.codes.data,
-                 bytes_of(shared.w2.scales), shared.w3.codes.data, bytes_of(shared.w3.scales)},
-      .ids = args.ids.data,
-      .weights = args.weights.data,
-      .dim = dim,
-      .width = width,
-      .choices = static_cast<int>(choices),
-      .limit = args.limit,
-      .x_routed = x_routed,
-      .x_shared = x_shared,
-      .hidden = hidden,
-      .parts = scratch.allocate<float>(slots * dim),
-      .y = args.y.data};
+  const Plain plain{.experts = expert_table(queue, args),
+                    .shared = shared_pointers(args),
+                    .ids = args.ids.data,
+                    .weights = args.weights.data,
+                    .dim = dim,
+                    .width = width,
+                    .choices = static_cast<int>(choices),
+                    .limit = args.limit,
+                    .x_routed = x_routed,
+                    .x_shared = x_shared,
+                    .hidden = hidden,
+                    .parts = scratch.allocate<float>(slots * dim),
+                    .y = args.y.data};
   const auto round = [&](auto kernel, auto* in, float* out, int64_t rows, int64_t columns,
                          int64_t rows_per_token, bool to_int8) {
     const int64_t groups = rows * columns / kScaleBlock;

@@ -1,0 +1,36 @@
+#include "backend/cuda/moe_experts_pipeline.cuh"
+
+namespace cachalot::cuda {
+namespace {
+
+template <Pass pass>
+void launch_both(Queue& queue, const ExpertsStep& step, const PassArguments& args) {
+  const bool wide = step.plan.any_wide();
+  if (wide) launch_tiles<pass, true>(queue, step, args, true);
+  launch_tiles<pass, false>(queue, step, args, !wide);
+}
+
+}  // namespace
+
+void experts_gate_up(Queue& queue, const ExpertsStep& step) {
+  launch_both<Pass::gate_up>(queue, step,
+                             {.shared = step.shared,
+                              .depth = static_cast<int>(step.dim),
+                              .out_columns = static_cast<int>(step.width),
+                              .in = step.rounded_x,
+                              .row_tokens = step.row_tokens,
+                              .row_weights = step.row_weights,
+                              .out = step.hidden,
+                              .limit = step.limit});
+}
+
+void experts_down(Queue& queue, const ExpertsStep& step) {
+  launch_both<Pass::down>(queue, step,
+                          {.shared = step.shared,
+                           .depth = static_cast<int>(step.width),
+                           .out_columns = static_cast<int>(step.dim),
+                           .in = step.hidden,
+                           .out = step.outputs});
+}
+
+}  // namespace cachalot::cuda
