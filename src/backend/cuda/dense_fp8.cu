@@ -31,6 +31,7 @@ void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, con
                   const Fp8Output& out) {
   CACHALOT_CHECK(x.columns == weight.columns, "{} columns of x, {} of the weight", x.columns,
                  weight.columns);
+  if (x.rows == 0) return;
   // Sums in FP32 are promised closer than the tensor cores add FP8 products.
   if (out.y_f32 != nullptr || !fits_tensor_cores(weight)) {
     return multiply_plain(queue, weight, x, out);
@@ -45,6 +46,7 @@ void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, con
 
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
                 int64_t rows, const Fp8Output& out) {
+  if (rows == 0) return;
   if (out.y_f32 == nullptr && fits_tensor_cores(weight) && quantizes_itself(weight, rows)) {
     CACHALOT_CHECK(aligned(x), "x at {}", static_cast<const void*>(x));
     linear_fp8_few(queue, scratch, weight, x, rows, out);

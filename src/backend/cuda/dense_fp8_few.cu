@@ -18,6 +18,9 @@ constexpr size_t kSharedBytes = size_t{222} << 10;
 // Of a chunk whose columns of x a block can keep: 8 rows take 1 KB a step. The longest of a
 // released weight has 40.
 constexpr int kMaxKeptSteps = 40;
+// Rows times steps that a block quantizes sooner than a kernel for it would have run: 80 gained 2
+// us (wq_b), 128 lost half of one (engram), 320 lost 3 (main_proj).
+constexpr int64_t kMaxQuantized = 96;
 
 struct Few {
   CUtensorMap weight, tile_scales, x;
@@ -419,7 +422,8 @@ void multiply_fp8_few(Queue& queue, Scratch& scratch, const DenseMatrix& weight,
 
 bool quantizes_itself(const DenseMatrix& weight, int64_t rows) {
   const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
-  return rows <= 8 && (cut.steps + cut.chunks - 1) / cut.chunks <= kMaxKeptSteps;
+  const int64_t steps = (cut.steps + cut.chunks - 1) / cut.chunks;
+  return rows <= 8 && steps <= kMaxKeptSteps && rows * steps <= kMaxQuantized;
 }
 
 void linear_fp8_few(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,

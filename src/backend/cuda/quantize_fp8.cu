@@ -5,24 +5,34 @@
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kPerThread = 8;  // one load of 16 bytes; four neighbours share a group
+constexpr int kColumns = kThreads * kPerThread;
+constexpr int kRows = 4;  // of a block: that many loads are under way at a time
 
 __global__ void __launch_bounds__(kThreads) quantize(const uint4* x, QuantizedRows out) {
   // What follows is a matrix product that has weights to fetch first.
   let_next_start();
   wait_for_inputs();
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  // Whole groups are inside or outside, and a warp's threads meet in the shuffles.
-  const bool inside = at * kPerThread < out.rows * out.columns;
-  const EightCodes eight = quantize_eight(inside ? x[at] : uint4{});
-  if (!inside) return;
-  reinterpret_cast<uint2*>(out.codes)[at] = eight.codes;
-  if (threadIdx.x % 4 == 0) {
-    const int64_t row = at * kPerThread / out.columns;
-    const auto group = static_cast<int>((at * kPerThread - row * out.columns) / 32);
-    reinterpret_cast<uint8_t*>(out.scales + group / 4 * out.scale_stride + row)[group % 4] =
-        static_cast<uint8_t>(eight.scale);
+  const int64_t first = int64_t{blockIdx.x} * kRows;
+  const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kPerThread;
+  const auto columns = static_cast<int>(out.columns);
+  uint4 packed[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const bool inside = column < columns && first + i < out.rows;
+    packed[i] = inside ? x[((first + i) * columns + column) / kPerThread] : uint4{};
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t row = first + i;
+    const EightCodes eight = quantize_eight(packed[i]);
+    if (column >= columns || row >= out.rows) continue;
+    *reinterpret_cast<uint2*>(out.codes + row * columns + column) = eight.codes;
+    if (column % 32 == 0) {
+      reinterpret_cast<uint8_t*>(out.scales + column / 128 * out.scale_stride +
+                                 row)[column % 128 / 32] = static_cast<uint8_t>(eight.scale);
+    }
   }
 }
 
@@ -41,9 +51,9 @@ QuantizedRows quantize_rows(Queue& queue, Scratch& scratch, const bf16* x, int64
   CACHALOT_CHECK(columns % 32 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0, "{} columns at {}",
                  columns, static_cast<const void*>(x));
   const QuantizedRows out = QuantizedRows::allocate(scratch, rows, columns);
-  const int64_t threads = rows * columns / kPerThread;
   launch(queue, "quantize_rows", quantize,
-         {.blocks = dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads)),
+         {.blocks = dim3(static_cast<unsigned>((rows + kRows - 1) / kRows),
+                         static_cast<unsigned>((columns + kColumns - 1) / kColumns)),
           .threads = kThreads},
          reinterpret_cast<const uint4*>(x), out);
   return out;
