@@ -227,23 +227,16 @@ def variants(layer, inputs, tokens):
         yield "CUDA graph, gathered experts", graphed(lambda: layer.forward(**inputs, gathered=True))
 
 
-def rows_of(report, name):
-    for row in report.get("rows", []):
-        if row["name"] == name:
-            return row["seconds"]
-    return None
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", help="what `cachalot bench --device cuda --json` wrote")
+    parser.add_argument("--bench", nargs="+", default=[], help="what `cachalot bench --device cuda --json` wrote")
     parser.add_argument("--context", type=int, default=1024, help="positions before the decoded token")
     parser.add_argument("--tokens", type=int, default=8192, help="of the prompt")
     options = parser.parse_args()
-    report = {}
-    if options.bench:
-        with open(options.bench, encoding="utf-8") as file:
-            report = json.load(file)
+    seconds_of = {}
+    for path in options.bench:
+        with open(path, encoding="utf-8") as file:
+            seconds_of.update({row["name"]: row["seconds"] for row in json.load(file)["rows"]})
     torch.manual_seed(1)
     layer = Layer()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, one layer, BF16, medians")
@@ -252,7 +245,7 @@ def main():
     with torch.inference_mode():
         for tokens, context, name in cases:
             inputs = step_inputs(tokens, context)
-            ours = rows_of(report, name)
+            ours = seconds_of.get(name)
             print(f"{name}: cachalot {text_of(ours)}" if ours else name)
             for what, run in variants(layer, inputs, tokens):
                 seconds = median_seconds(run, 50 if tokens == 1 else 5)
