@@ -35,8 +35,7 @@ class Arena {
     used_ += bytes;
     peak_ = std::max(peak_, used_);
     CACHALOT_CHECK(!data_ || used_ <= capacity_, "arena of {} bytes, {} wanted", capacity_, used_);
-    return {data_ ? reinterpret_cast<T*>(data_ + at)
-                  : planned_address<T>(PlannedMemory::arena, at),
+    return {data_ ? reinterpret_cast<T*>(data_ + at) : planned_address<T>(PlannedMemory::arena, at),
             shape};
   }
 

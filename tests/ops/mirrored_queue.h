@@ -1,5 +1,6 @@
 // mirrored::Queue: takes arguments that lie in the host's memory, runs the operation on the CUDA
-// queue on copies of them, and copies back what it wrote. So a test of the CPU queue serves the GPU.
+// queue on copies of them, and copies back what it wrote. So a test of the CPU queue serves the
+// GPU.
 #pragma once
 
 #include <cstddef>
@@ -107,9 +108,9 @@ class Queue {
   Arena arena_;
 };
 
-#define CACHALOT_MIRRORED(function, Args)                                                \
-  inline void function(Queue& queue, const Args& args) {                                 \
-    queue.run(args, [](cuda::Queue& on, const Args& with) { function(on, with); });      \
+#define CACHALOT_MIRRORED(function, Args)                                           \
+  inline void function(Queue& queue, const Args& args) {                            \
+    queue.run(args, [](cuda::Queue& on, const Args& with) { function(on, with); }); \
   }
 CACHALOT_FOR_EACH_OPERATION(CACHALOT_MIRRORED)
 #undef CACHALOT_MIRRORED

@@ -24,15 +24,15 @@ inline cuda::Queue& gpu_queue() {
 
 // Runs the operation on the GPU on copies of `args`, and compares what it wrote with the reference,
 // within the limits of the operation's number formats. `args` then holds what the GPU wrote.
-#define CACHALOT_EXPECT_GPU_AGREES(function, ...)                                             \
-  do {                                                                                        \
-    mirrored::Queue mirror(gpu_queue());                                                      \
-    checked::Queue<mirrored::Queue> checking(mirror);                                         \
-    function(checking, __VA_ARGS__);                                                          \
-    EXPECT_FALSE(checking.first_departure())                                                  \
-        << #function << " departs in " << checking.first_departure()->field << ": "           \
-        << checking.first_departure()->error.error << " exceeds "                             \
-        << checking.first_departure()->error.limit;                                           \
+#define CACHALOT_EXPECT_GPU_AGREES(function, ...)                                   \
+  do {                                                                              \
+    mirrored::Queue mirror(gpu_queue());                                            \
+    checked::Queue<mirrored::Queue> checking(mirror);                               \
+    function(checking, __VA_ARGS__);                                                \
+    EXPECT_FALSE(checking.first_departure())                                        \
+        << #function << " departs in " << checking.first_departure()->field << ": " \
+        << checking.first_departure()->error.error << " exceeds "                   \
+        << checking.first_departure()->error.limit;                                 \
   } while (false)
 
 // The bytes of all fields an operation may write.

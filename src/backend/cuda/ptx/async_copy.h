@@ -37,8 +37,7 @@ __device__ inline void barrier_arrive(Barrier* barrier) {
 __device__ inline void barrier_arrive_at(Barrier* barrier, uint32_t block_of_cluster) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(
-          shared_address(barrier)),
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(shared_address(barrier)),
       "r"(block_of_cluster)
       : "memory");
 }
