@@ -1,9 +1,10 @@
-// sparse_attention: one kernel for every shape, on the plain cores.
+// sparse_attention: the choice of a kernel, and the one for every shape.
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/rotary.h"
+#include "backend/cuda/sparse_attention.h"
 #include "backend/cuda/sparse_attention_keys.h"
 
 namespace cachalot::cuda {
@@ -152,8 +153,7 @@ AttentionParameters attention_parameters(const SparseAttentionArgs& args) {
   return of;
 }
 
-void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
-  check_shapes(args);
+void sparse_attention_plain(Queue& queue, const SparseAttentionArgs& args) {
   const AttentionParameters of = attention_parameters(args);
   const int most_keys = of.window + of.block + of.chosen_count;
   launch(queue, "sparse_attention", sparse_attention_kernel,
@@ -162,6 +162,15 @@ void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
           .shared_bytes =
               most_keys * (sizeof(const uint8_t*) + sizeof(float)) + of.head_dim * sizeof(float)},
          of, most_keys);
+}
+
+void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
+  check_shapes(args);
+  if (sparse_attention_fits_tiles(args)) {
+    sparse_attention_in_tiles(queue, args, sparse_attention_blocks(args.rows.tokens()));
+  } else {
+    sparse_attention_plain(queue, args);
+  }
 }
 
 }  // namespace cachalot::cuda

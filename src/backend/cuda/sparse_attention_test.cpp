@@ -1,0 +1,146 @@
+// sparse_attention on the shapes of the released model: against the reference, and a token's bits
+// in every company and with every number of blocks.
+#include "backend/cuda/sparse_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "on_gpu.h"
+
+namespace cachalot {
+namespace {
+
+constexpr int64_t kHeads = 64, kHeadDim = 512, kWindow = 128, kRingRows = 133, kTopK = 512;
+constexpr int64_t kSlots = 3, kPages = 25, kRowsPerPage = 32;
+
+struct Variant {
+  bool latents = true, window_starts = false;
+  int64_t block = 0;
+};
+
+SparseAttentionArgs attention_args(RandomTensors& random, const std::vector<SequencePart>& parts,
+                                   const Variant& of) {
+  SparseAttentionArgs args{.rows = random.step(parts)};
+  const int64_t tokens = args.rows.tokens(), row_bytes = window_row_bytes(kHeadDim);
+  args.q = random.bf16s({tokens, kHeads, kHeadDim});
+  args.window_rows = random.window_rows({tokens, row_bytes}, kHeadDim);
+  args.ring = random.window_rows({kSlots, kRingRows, row_bytes}, kHeadDim);
+  args.window = kWindow;
+  args.block = of.block;
+  if (of.window_starts) {
+    const View<int32_t> starts = random.tensor<int32_t>({tokens});
+    for (int64_t t = 0; t < tokens; ++t) starts.data[t] = std::max(0, args.rows.start_of(t) - 21);
+    args.window_starts = starts;
+  }
+  if (of.latents) {
+    // One latent per two positions, every third of them chosen once there are many.
+    const View<int32_t> chosen = random.tensor<int32_t>({tokens, kTopK});
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t visible =
+          std::min<int64_t>((args.rows.positions.data[t] + 1) / 2, kPages * kRowsPerPage);
+      const int64_t step = visible > 3 * kTopK / 2 ? visible / kTopK : 1;
+      for (int64_t i = 0; i < kTopK; ++i) {
+        const bool there = i * step < visible;
+        chosen.row(t)[i] = there ? static_cast<int32_t>(i * step) : -1;
+      }
+    }
+    args.chosen = chosen;
+    const PagedRows<uint8_t> latents = random.latents(kSlots, kPages, kRowsPerPage, kHeadDim);
+    args.latents = {latents.rows, latents.table};
+  }
+  args.sink = random.floats({kHeads});
+  args.frequencies = random.frequencies(32);
+  args.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+  args.o = random.tensor<bf16>({tokens, kHeads, kHeadDim});
+  return args;
+}
+
+// What the operation writes for `args`, run by run(queue, args).
+template <class Run>
+std::vector<std::byte> output_of(const SparseAttentionArgs& args, Run run) {
+  mirrored::Queue mirror(gpu_queue());
+  mirror.run(args, run);
+  return written_bytes(args);
+}
+
+TEST(GpuSparseAttention, AgreesOnReleasedShapes) {
+  RandomTensors random(1);
+  const SparseAttentionArgs args = attention_args(random,
+                                                  {{.slot = 1, .first = 1500, .count = 2},
+                                                   {.slot = 0, .first = 0, .count = 3},
+                                                   {.slot = 2, .first = 140, .count = 2}},
+                                                  {});
+  ASSERT_TRUE(cuda::sparse_attention_fits_tiles(args));
+  CACHALOT_EXPECT_GPU_AGREES(sparse_attention, args);
+}
+
+TEST(GpuSparseAttention, AgreesWithTheWindowAlone) {
+  RandomTensors random(2);
+  const std::vector<SequencePart> parts = {{.slot = 1, .first = 1500, .count = 4},
+                                           {.slot = 0, .first = 2, .count = 5}};
+  CACHALOT_EXPECT_GPU_AGREES(sparse_attention, attention_args(random, parts, {.latents = false}));
+}
+
+TEST(GpuSparseAttention, AgreesOnDraftBlocksAndLateWindows) {
+  RandomTensors random(3);
+  const std::vector<SequencePart> blocks = {{.slot = 1, .first = 700, .count = 5},
+                                            {.slot = 0, .first = 3, .count = 5}};
+  CACHALOT_EXPECT_GPU_AGREES(sparse_attention,
+                             attention_args(random, blocks, {.latents = false, .block = 5}));
+  CACHALOT_EXPECT_GPU_AGREES(sparse_attention,
+                             attention_args(random, blocks, {.window_starts = true}));
+}
+
+TEST(GpuSparseAttention, IsTheSameWithEveryNumberOfBlocks) {
+  RandomTensors random(4);
+  const std::vector<SequencePart> parts = {{.slot = 1, .first = 1490, .count = 12},
+                                           {.slot = 0, .first = 0, .count = 40},
+                                           {.slot = 2, .first = 120, .count = 30}};
+  for (const bool latents : {true, false}) {
+    const SparseAttentionArgs args = attention_args(random, parts, {.latents = latents});
+    const auto run = [&](int blocks) {
+      return output_of(args, [&](cuda::Queue& queue, const SparseAttentionArgs& on) {
+        cuda::sparse_attention_in_tiles(queue, on, blocks);
+      });
+    };
+    const std::vector<std::byte> one = run(1);
+    for (const int blocks : {2, 4, 8}) {
+      EXPECT_EQ(one, run(blocks)) << blocks << " blocks, latents " << latents;
+    }
+    EXPECT_EQ(one, run(1)) << "again";
+  }
+}
+
+TEST(GpuSparseAttention, OfATokenAloneIsTheSameAsInABatch) {
+  RandomTensors random(5);
+  const SparseAttentionArgs all = attention_args(random,
+                                                 {{.slot = 1, .first = 1300, .count = 1},
+                                                  {.slot = 0, .first = 33, .count = 1},
+                                                  {.slot = 2, .first = 70, .count = 150}},
+                                                 {});
+  const auto run = [](cuda::Queue& queue, const SparseAttentionArgs& on) {
+    sparse_attention(queue, on);
+  };
+  const std::vector<std::byte> batch = output_of(all, run);
+  const size_t bytes_per_token = kHeads * kHeadDim * sizeof(bf16);
+  for (const int64_t token : {0, 1}) {
+    SparseAttentionArgs alone = all;
+    const auto slice = [&](auto& view, Shape shape) {
+      view.data += token * view.stride();
+      view.shape = shape;
+    };
+    slice(alone.rows.positions, {1});
+    slice(alone.rows.slots, {1});
+    alone.rows.first_rows = random.tensor<int32_t>({1});
+    slice(alone.q, {1, kHeads, kHeadDim});
+    slice(alone.window_rows, {1, window_row_bytes(kHeadDim)});
+    slice(alone.chosen, {1, kTopK});
+    slice(alone.o, {1, kHeads, kHeadDim});
+    const std::vector<std::byte> bits = output_of(alone, run);
+    EXPECT_TRUE(std::equal(bits.begin(), bits.end(), batch.begin() + token * bytes_per_token))
+        << "token " << token;
+  }
+}
+
+}  // namespace
+}  // namespace cachalot
