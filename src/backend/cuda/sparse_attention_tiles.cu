@@ -151,6 +151,7 @@ __device__ void find_largest(Shared& shared, int rank, const Place& at, float (&
     for (int block = threadIdx.x / kHeads; block < kBlocks; block += kConsumers / kHeads) {
       store_in_block(address_in_block(&shared.largest_of_block[rank][head], block), of_block);
     }
+    fence_cluster();
     consumers_meet();
     if (threadIdx.x < kBlocks) barrier_arrive_at(&shared.largest_there, threadIdx.x);
     barrier_wait_for_cluster(&shared.largest_there, 0);
@@ -369,6 +370,7 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, const Slo
   consumers_meet();
   if constexpr (kBlocks > 1) {
     hand_out_weights<kBlocks>(shared, slots, rank);
+    fence_cluster();
     fence_shared_for_async();
     consumers_meet();
     if (threadIdx.x < kBlocks) barrier_arrive_at(&shared.weights_there, threadIdx.x);

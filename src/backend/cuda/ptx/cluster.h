@@ -17,6 +17,10 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// In each thread that stored into other blocks, before the barrier of its block behind which one
+// thread arrives for all of them: the arrival alone does not wait for other threads' stores.
+__device__ inline void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+
 // barrier_wait() for a barrier at which other blocks arrive: what they wrote before is seen after.
 __device__ inline void barrier_wait_for_cluster(Barrier* barrier, uint32_t parity) {
   asm volatile(
