@@ -8,6 +8,7 @@
 #include "bench/gpu_step_runner.h"
 #include "bench/summary.h"
 #include "checkpoint/synth.h"
+#include "model/prefill_shortcut.h"
 
 namespace cachalot::bench {
 namespace {
@@ -41,6 +42,7 @@ class GpuBench {
     const int64_t block = model.config.has_drafts() ? model.config.dspark_block_size : 0;
     for (const StepSize& size : gpu_steps_to_run(options_.steps, block)) {
       if (!step_can_match(size, options_.filter)) continue;
+      if (size.phase == Phase::shortcut && !check_shortcut(model.config)) continue;
       CACHALOT_OK(run(model, size, summary));
     }
     if (!report_.rows.empty()) return std::move(report_);
