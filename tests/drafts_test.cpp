@@ -39,6 +39,9 @@ std::vector<int32_t> drafts_after(Engine& engine, const Example& example, size_t
   return result;
 }
 
+// On FP8 tensor cores the golden's authors let a draft's row differ in two of five.
+constexpr double kEqualDrafts = test::kTestBackend == Backend::cuda ? 0.6 : 0.98;
+
 TEST(Drafts, AreThoseOfTheReference) {
   const auto engine = test::open_engine(test::nano_path(), {.threads = 2});
   int tokens = 0, equal_tokens = 0, firsts = 0, equal_firsts = 0;
@@ -54,8 +57,8 @@ TEST(Drafts, AreThoseOfTheReference) {
       equal_firsts += found == cycle.draft;
     }
   }
-  EXPECT_GE(equal_tokens, 0.98 * tokens) << equal_tokens << " of " << tokens;
-  EXPECT_GE(equal_firsts, 0.98 * firsts) << equal_firsts << " of " << firsts;
+  EXPECT_GE(equal_tokens, kEqualDrafts * tokens) << equal_tokens << " of " << tokens;
+  EXPECT_GE(equal_firsts, kEqualDrafts * firsts) << equal_firsts << " of " << firsts;
 }
 
 GenerationParameters parameters_of(double temperature, uint64_t seed = 0) {
