@@ -18,7 +18,7 @@ help:
 	@echo 'make build         build the program: $(CACHALOT)'
 	@echo 'make clients       test the server with clients: Python packages, the web page in a browser'
 	@echo 'make dev           unit tests with AddressSanitizer and UndefinedBehaviorSanitizer'
-	@echo 'make device        binaries that need nothing but libc where they run: build/device'
+	@echo 'make device        model, engine and backends alone, in binaries that need nothing but libc: build/device'
 	@echo 'make gpu           the CUDA backend and all tests that need a Hopper GPU, on a machine that has one'
 	@echo 'make tidy          clang-tidy over the whole project'
 	@echo 'make format        clang-format in place; format-check only looks'
