@@ -201,7 +201,8 @@ TEST(Memory, AMappedModelBecomesResidentAsItIsTouched) {
   }
   ASSERT_GT(total, int64_t{1} << 30);
   const int64_t before = resident_bytes();
-  const auto engine = test::open_engine(folder, {.threads = 1});
+  const auto engine =
+      test::open_engine(folder, test::token_classes_of(test::nano_path()), {.threads = 1});
   const int64_t loaded = resident_bytes() - before;
   // Headers and scales (1/17 of the FP4 bytes) are read to be validated, the weights are not.
   EXPECT_LT(loaded, total / 6);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -51,11 +52,17 @@ inline std::vector<int32_t> token_classes_of(const std::filesystem::path& folder
 }
 
 inline std::unique_ptr<Engine> open_engine(const std::filesystem::path& folder,
+                                           std::vector<int32_t> token_classes,
                                            const EngineOptions& options) {
   auto engine =
-      make_engine(open_checkpoint(folder), token_classes_of(folder), on_test_backend(options));
+      make_engine(open_checkpoint(folder), std::move(token_classes), on_test_backend(options));
   if (!engine) throw std::runtime_error(engine.error().message);
   return std::move(*engine);
+}
+
+inline std::unique_ptr<Engine> open_engine(const std::filesystem::path& folder,
+                                           const EngineOptions& options) {
+  return open_engine(folder, token_classes_of(folder), options);
 }
 
 inline std::vector<Isa> supported_isas() {
