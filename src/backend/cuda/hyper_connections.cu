@@ -27,6 +27,16 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int j = 0; j < kMost; ++j)
     if (j < copies) words[j] = load_unit(stream + j * dim, unit);
+  // All of it before the first store, which might change it for all the compiler knows.
+  float shares[kMost][kMost], gains[kMost];
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    if (k >= copies) break;
+    gains[k] = post[k];
+#pragma unroll
+    for (int j = 0; j < kMost; ++j)
+      if (j < copies) shares[k][j] = comb[j * copies + k];
+  }
   const Unit from = widen(y_words);
 #pragma unroll
   for (int k = 0; k < kMost; ++k) {
@@ -36,11 +46,11 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kMost; ++j) {
       if (j >= copies) break;
       const Unit before = widen(words[j]);
-      const float share = comb[j * copies + k];
+      const float share = shares[k][j];
 #pragma unroll
       for (int i = 0; i < kUnit; ++i) out.value[i] = fmaf(share, before.value[i], out.value[i]);
     }
-    const float gain = post[k];
+    const float gain = gains[k];
 #pragma unroll
     for (int i = 0; i < kUnit; ++i) out.value[i] = fmaf(gain, from.value[i], out.value[i]);
     store_unit(stream + k * dim, unit, narrow(out));
