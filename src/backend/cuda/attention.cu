@@ -52,11 +52,17 @@ __device__ void quantize_group(const PrepareParameters& of, int64_t token, int g
 // A block per token. Of q only the rotated channels are touched.
 __global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParameters of) {
   extern __shared__ float2 turns[];  // [pairs]
-  wait_for_inputs();
+  let_next_start();
   const int64_t token = blockIdx.x;
+  // Positions came before the step's first kernel: no kernel writes them.
+  const int32_t position = of.positions[token];
+  for (int i = threadIdx.x; i < of.pairs; i += kThreads) {
+    turns[i] = turn_at(position, of.frequencies[i]);
+  }
+  wait_for_inputs();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const __nv_bfloat16* kv = of.kv + token * of.head_dim;
-  // Everything a thread loads is on its way before the cosines are computed.
+  // Everything a thread loads is on its way before the first value is used.
   constexpr int kGroups = 2, kHeads = 8;
   const int groups = of.head_dim / 32;
   float values[kGroups];
@@ -78,12 +84,7 @@ __global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParamete
     const int head = warp + i * kWarps;
     if (head < head_count && lane < of.pairs) first[i] = heads[head * stride + lane];
   }
-  const int32_t position = of.positions[token];
-  for (int i = threadIdx.x; i < of.pairs; i += kThreads) {
-    turns[i] = turn_at(position, of.frequencies[i]);
-  }
   __syncthreads();
-  let_next_start();
   const auto rotate_at = [&](int head, int pair, __nv_bfloat162 value) {
     const float2 turn = turns[pair];
     const float2 out = rotate_pair(__low2float(value), __high2float(value), turn.x, turn.y);
@@ -121,8 +122,8 @@ struct WriteParameters {
 // A block per token; rows in units of the widest type that divides them.
 template <class Unit>
 __global__ void write_window_kernel(WriteParameters of) {
-  wait_for_inputs();
   let_next_start();
+  wait_for_inputs();
   const int64_t token = blockIdx.x;
   // Of the rows of a sequence that share a ring row the last one stays.
   const int64_t later = token + of.ring_rows;
