@@ -111,8 +111,12 @@ std::vector<float> decoded(const std::unique_ptr<Engine>& engine, const Ids& fir
   return out;
 }
 
-TEST(StepGraphs, ComputeTheSameBitsAsStepsWithoutThem) {
-  const auto engine = test::open_engine(test::nano_path(), {.max_sequences = 2});
+class StepGraphs : public testing::TestWithParam<ExpertsOn> {};
+
+// With experts and tables of the host a graph holds calls of the host, beside it and within.
+TEST_P(StepGraphs, ComputeTheSameBitsAsStepsWithoutThem) {
+  const auto engine =
+      test::open_engine(test::nano_path(), {.experts_on = GetParam(), .max_sequences = 2});
   const std::vector<Ids> texts = nano_texts();
   Nothing nothing;
   for (size_t i = 0; i + 1 < 8; i += 2) {
@@ -122,6 +126,9 @@ TEST(StepGraphs, ComputeTheSameBitsAsStepsWithoutThem) {
     EXPECT_EQ(decoded(engine, first, second, nullptr), decoded(engine, first, second, &nothing));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(ExpertsOn, StepGraphs, testing::Values(ExpertsOn::as_fits, ExpertsOn::cpu),
+                         name_of_case);
 
 TEST(GpuPlacement, RefusesWhatDoesNotFit) {
   const auto classes = test::token_classes_of(test::nano_path());

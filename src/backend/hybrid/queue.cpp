@@ -10,35 +10,34 @@ namespace cachalot::hybrid {
 Queue::Queue(Arena arena, ThreadTeam& team, Isa isa)
     : gpu_(std::move(arena)), cpu_(team, isa, Arena(0)) {}
 
-// One operation for the host: stages its tensors, then lets the stream call it.
+// One operation for the host: stages its tensors, then lets a stream call it.
 class HostCall {
  public:
   explicit HostCall(Queue& queue) : queue_(queue) {}
 
   template <class Args>
-  void run(const Args& args, void (*operation)(cpu::Queue&, const Args&), const void* weight,
-           int64_t rows) {
-    std::byte* at = staging(bytes_on_device(args));
-    Args staged = args;
-    std::vector<Copy> outputs;
-    for_each_on_device(staged, [&](auto& view, Access access) {
-      const auto bytes = static_cast<size_t>(view.bytes());
-      auto* device = view.data;
-      view.data = reinterpret_cast<decltype(view.data)>(at);
-      at += aligned(bytes);
-      if (access != Access::out) {
-        queue_.gpu_.copy(const_cast<void*>(static_cast<const void*>(view.data)), device, bytes);
-      }
-      using T = std::remove_reference_t<decltype(*device)>;
-      if constexpr (!std::is_const_v<T>) {
-        if (access != Access::in) outputs.push_back({device, view.data, bytes});
-      }
-    });
-    std::unique_ptr<Queue::Job>& job =
-        queue_.jobs_[{weight, rows, queue_.staging_.back().memory.get()}];
-    if (!job) job = std::make_unique<JobOf<Args>>(queue_.cpu_, operation, staged);
-    queue_.gpu_.call([](void* data) { static_cast<Queue::Job*>(data)->run(); }, job.get());
-    for (const Copy& copy : outputs) queue_.gpu_.copy(copy.to, copy.from, copy.bytes);
+  using Operation = void (*)(cpu::Queue&, const Args&);
+
+  // `weight` and the number of rows tell this call from others of a step.
+  template <class Args>
+  void run(const Args& args, Operation<Args> operation, const void* weight, int64_t rows) {
+    cuda::Queue& gpu = queue_.gpu_;
+    const Staged staged = stage(args, operation, {weight, rows}, queue_.staging_);
+    for (const Copy& copy : staged.inputs) gpu.copy(copy.to, copy.from, copy.bytes);
+    gpu.call(run_job, staged.job);
+    for (const Copy& copy : staged.outputs) gpu.copy(copy.to, copy.from, copy.bytes);
+  }
+
+  // The same, computed from the queue's mark on. Only the way of the outputs to the device, where
+  // operations before this one may still use their memory, is in the stream.
+  template <class Args>
+  void run_aside(const Args& args, Operation<Args> operation, const void* weight, int64_t rows) {
+    cuda::Queue& gpu = queue_.gpu_;
+    const Staged staged = stage(args, operation, {weight, rows}, queue_.staging_aside_[weight]);
+    for (const Copy& copy : staged.inputs) gpu.copy_aside(copy.to, copy.from, copy.bytes);
+    gpu.call_aside(run_job, staged.job);
+    gpu.join();
+    for (const Copy& copy : staged.outputs) gpu.copy(copy.to, copy.from, copy.bytes);
   }
 
  private:
@@ -47,19 +46,52 @@ class HostCall {
     const void* from;
     size_t bytes;
   };
+  struct Staged {
+    std::vector<Copy> inputs, outputs;
+    Queue::Job* job = nullptr;
+  };
 
   template <class Args>
   struct JobOf final : Queue::Job {
-    JobOf(cpu::Queue& on, void (*what)(cpu::Queue&, const Args&), const Args& with)
+    JobOf(Queue& on, Operation<Args> what, const Args& with)
         : queue(on), operation(what), args(with) {}
-    void run() override { operation(queue, args); }
+    void run() override {
+      const std::scoped_lock lock(queue.on_host_);
+      operation(queue.cpu_, args);
+    }
 
-    cpu::Queue& queue;
-    void (*operation)(cpu::Queue&, const Args&);
+    Queue& queue;
+    Operation<Args> operation;
     Args args;
   };
 
+  static void run_job(void* job) { static_cast<Queue::Job*>(job)->run(); }
+
   static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  template <class Args>
+  Staged stage(const Args& args, Operation<Args> operation, std::pair<const void*, int64_t> key,
+               Queue::Staging& staging) {
+    Staged out;
+    std::byte* at = reserve(staging, bytes_on_device(args));
+    Args staged = args;
+    for_each_on_device(staged, [&](auto& view, Access access) {
+      const auto bytes = static_cast<size_t>(view.bytes());
+      auto* device = view.data;
+      view.data = reinterpret_cast<decltype(view.data)>(at);
+      if (access != Access::out) out.inputs.push_back({at, device, bytes});
+      using T = std::remove_reference_t<decltype(*device)>;
+      if constexpr (!std::is_const_v<T>) {
+        if (access != Access::in) out.outputs.push_back({device, at, bytes});
+      }
+      at += aligned(bytes);
+    });
+    std::unique_ptr<Queue::Job>& job =
+        queue_.jobs_[{key.first, key.second, staging.back().memory.get()}];
+    if (!job) job = std::make_unique<JobOf<Args>>(queue_, operation, staged);
+    out.job = job.get();
+    return out;
+  }
 
   // What the operation takes from or leaves on the device; weights of the host stay where they are.
   template <class Args, class Visit>
@@ -78,8 +110,7 @@ class HostCall {
     return total;
   }
 
-  std::byte* staging(size_t bytes) {
-    auto& blocks = queue_.staging_;
+  static std::byte* reserve(Queue::Staging& blocks, size_t bytes) {
     if (blocks.empty() || blocks.back().bytes < bytes) {
       const MemorySpace& pinned = cuda::pinned_memory();
       std::unique_ptr<void, ReleaseTo> memory(pinned.allocate(bytes), {&pinned});
@@ -113,7 +144,14 @@ void choose(Queue& queue, const MoeExpertsArgs& args, OnGpu<MoeExpertsArgs> on_g
 void choose(Queue& queue, const EngramGatherArgs& args, OnGpu<EngramGatherArgs> on_gpu,
             OnCpu<EngramGatherArgs> on_cpu) {
   if (cuda::on_device(args.codes.data)) return on_gpu(queue.gpu(), args);
-  HostCall(queue).run(args, on_cpu, args.codes.data, args.table_rows.extent(0));
+  HostCall(queue).run_aside(args, on_cpu, args.codes.data, args.table_rows.extent(0));
+}
+
+// Of all engram layers: what comes after it need not wait to fetch their rows.
+void choose(Queue& queue, const EngramHashArgs& args, OnGpu<EngramHashArgs> on_gpu,
+            OnCpu<EngramHashArgs>) {
+  on_gpu(queue.gpu(), args);
+  queue.gpu().mark();
 }
 
 }  // namespace

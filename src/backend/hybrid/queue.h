@@ -3,11 +3,14 @@
 // compute in between. Model code sees one queue.
 //
 // Such an operation is three more entries of the GPU's stream: its inputs to pinned memory, a call
-// of the host, its outputs back. They can be captured in a graph like kernels.
+// of the host, its outputs back. They can be captured in a graph like kernels. An engram table's
+// rows are known from a step's first operation on: they are fetched aside, while the layers before
+// theirs are computed.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -48,12 +51,17 @@ class Queue {
     std::unique_ptr<void, ReleaseTo> memory;
     size_t bytes = 0;
   };
+  // Pinned memory for a job's tensors: the last block. The others are kept: a captured graph may
+  // use them.
+  using Staging = std::vector<Block>;
 
   cuda::Queue gpu_;
   cpu::Queue cpu_;
-  // Pinned memory for one job's tensors; jobs follow one another, so all share the last block. The
-  // others are kept: a captured graph may use them.
-  std::vector<Block> staging_;
+  // Jobs of the stream follow one another and share memory; those aside have their own, by weight.
+  Staging staging_;
+  std::map<const void*, Staging> staging_aside_;
+  // The two streams may call the host at the same time.
+  std::mutex on_host_;
   // By the weight an operation reads, its number of rows, and where its tensors were staged: a
   // graph calls it again.
   std::map<std::tuple<const void*, int64_t, const void*>, std::unique_ptr<Job>> jobs_;

@@ -20,6 +20,10 @@ Queue::~Queue() = default;
 void Queue::wait() {}
 void Queue::copy(void*, const void*, size_t) {}
 void Queue::call(void (*)(void*), void*) {}
+void Queue::mark() {}
+void Queue::copy_aside(void*, const void*, size_t) {}
+void Queue::call_aside(void (*)(void*), void*) {}
+void Queue::join() {}
 void Queue::begin_capture() {}
 std::unique_ptr<Graph> Queue::end_capture() { return nullptr; }
 void Queue::launch(const Graph&) {}
