@@ -58,6 +58,15 @@ __device__ inline Candidate better(const Candidate& a, const Candidate& b) {
   return {second ? b.order : a.order, second ? b.affinity : a.affinity, second ? b.id : a.id};
 }
 
+// `sum`: of all chosen.
+__device__ inline void write_choice(const Routing& routing, int64_t token, int place, int id,
+                                    float affinity, float sum) {
+  const float divisor = routing.choices > 1 ? sum + 1e-20f : 1.0f;
+  routing.ids[token * routing.choices + place] = id;
+  routing.weights[token * routing.choices + place] =
+      __fdiv_rn(affinity, divisor) * routing.route_scale;
+}
+
 // affinity_of(e) for all experts e, lane by lane; `bias` is the one this token's kind has.
 template <int kExpertsOfLane, class AffinityOf>
 __device__ void choose_experts(const Routing& routing, int64_t token, const float* bias,
@@ -94,12 +103,73 @@ __device__ void choose_experts(const Routing& routing, int64_t token, const floa
     for (int i = 0; i < kExpertsOfLane; ++i)
       if (i * 32 + lane == chosen) orders[i] = 0;
   }
-  if (lane >= routing.choices) return;
-  const float divisor = routing.choices > 1 ? sum + 1e-20f : 1.0f;
-  routing.ids[token * routing.choices + lane] = my_id;
-  routing.weights[token * routing.choices + lane] =
-      __fdiv_rn(my_affinity, divisor) * routing.route_scale;
+  if (lane < routing.choices) write_choice(routing, token, lane, my_id, my_affinity, sum);
 }
+
+// The same by a block, an expert a thread. Of the warps' best experts the k-th is no better than
+// the k-th of all: what is worse need not be looked at, and about one expert in 40 is left.
+template <int kWarps>
+struct BlockChoice {
+  uint32_t best_of_warps[kWarps];
+  int count;
+  // What is left; orders are 0 behind the last.
+  uint32_t orders[32];
+  int ids[32];
+  float affinities_left[32];
+  float chosen[32];
+
+  // `affinities`: room for one per thread. All threads call, with their experts' affinities.
+  __device__ void choose(const Routing& routing, int64_t token, const float* bias, float affinity,
+                         float* affinities) {
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int choices = routing.choices;
+    const bool inside = thread < routing.experts;
+    const uint32_t order = inside ? ordered(affinity + bias[thread]) : 0;
+    __syncthreads();  // nobody reads what the token before left here
+    affinities[thread] = affinity;
+    const uint32_t best_of_warp = __reduce_max_sync(~0u, order);
+    if (lane == 0) best_of_warps[warp] = best_of_warp;
+    if (warp == 0) orders[lane] = 0;
+    if (thread == 0) count = 0;
+    __syncthreads();
+    const uint32_t other = lane < kWarps ? best_of_warps[lane] : 0;
+    int as_good = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) as_good += best_of_warps[w] >= other;
+    const uint32_t least = __reduce_max_sync(~0u, as_good >= choices ? other : 0);
+    const uint32_t left = __ballot_sync(~0u, inside && order >= least);
+    int place = 0;
+    if (lane == 0 && left != 0) place = atomicAdd(&count, __popc(left));
+    place = __shfl_sync(~0u, place, 0) + __popc(left & ((1u << lane) - 1));
+    if (left >> lane & 1 && place < 32) {
+      orders[place] = order;
+      ids[place] = thread;
+      affinities_left[place] = affinity;
+    }
+    __syncthreads();
+    if (warp != 0) return;
+    if (count > 32) {
+      choose_experts<kWarps>(routing, token, bias, [&](int e) { return affinities[e]; });
+      return;
+    }
+    const uint32_t my_order = orders[lane];
+    const int my_id = ids[lane];
+    const float my_affinity = affinities_left[lane];
+    int rank = 0;
+#pragma unroll 1
+    for (int first = 0; first < count; first += 8)
+#pragma unroll
+      for (int i = first; i < first + 8; ++i)
+        rank += orders[i] > my_order || (orders[i] == my_order && ids[i] < my_id);
+    const bool is_chosen = lane < count && rank < choices;
+    if (is_chosen) chosen[rank] = my_affinity;
+    __syncwarp();
+    float sum = 0;
+#pragma unroll 6
+    for (int i = 0; i < choices; ++i) sum += chosen[i];
+    if (is_chosen) write_choice(routing, token, rank, my_id, my_affinity, sum);
+  }
+};
 
 // route in one kernel, for few tokens and matrices that suit it; the products are those of
 // multiply() (bf16_product.h), to the bit.
