@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "backend/cuda/arranged_experts.h"
 #include "engine/cuda_device.h"
 #include "engine/devices.h"
 #include "engine/engine.h"
@@ -247,7 +248,12 @@ Result<std::string> move_to_gpu(const ModelConfig& config, const EngineOptions& 
     if (options.on_copy) options.on_copy(done, placement.bytes);
   };
   ModelWeights host = std::move(weights);
-  CACHALOT_TRY(weights, copy_weights(host, placement, cuda::device_memory(), progress));
+  cuda::Queue arranging(Arena(0, cuda::device_memory()));
+  const auto arrange = [&](const ExpertsWeights& layer) {
+    cuda::arrange_experts(arranging, layer.experts, layer.shared);
+  };
+  CACHALOT_TRY(weights, copy_weights(host, placement, cuda::device_memory(),
+                                     {.on_progress = progress, .on_experts = arrange}));
   // What stayed in the host's memory may lie in blocks of its own.
   std::ranges::move(host.owned, std::back_inserter(weights.owned));
   constants.place_in(cuda::device_memory());

@@ -202,16 +202,16 @@ WeightPlacement place_weights(const ModelWeights& weights, int64_t backbone, int
 }
 
 Result<ModelWeights> copy_weights(const ModelWeights& weights, const WeightPlacement& placement,
-                                  const MemorySpace& memory,
-                                  const std::function<void(int64_t bytes)>& progress) {
+                                  const MemorySpace& memory, const CopyCallbacks& callbacks) {
   ModelWeights out = views_of(weights);
-  GroupCopier copier(out, memory, progress);
+  GroupCopier copier(out, memory, callbacks.on_progress);
   CACHALOT_OK(copier.copy([&](auto& visit) { visit_ends(out, visit); }));
   for (size_t i = 0; i < out.layers.size(); ++i) {
     LayerWeights& layer = out.layers[i];
     CACHALOT_OK(copier.copy([&](auto& visit) { visit_dense(layer, visit); }));
     if (placement.experts[i]) {
       CACHALOT_OK(copier.copy([&](auto& visit) { visit_experts(layer.experts, visit); }));
+      if (callbacks.on_experts) callbacks.on_experts(layer.experts);
     }
     if (placement.tables[i]) {
       CACHALOT_OK(copier.copy([&](auto& visit) { visit_table(*layer.engram, visit); }));

@@ -23,10 +23,15 @@ WeightPlacement place_weights(const ModelWeights& weights, int64_t backbone, int
 // With no experts and no tables.
 WeightPlacement place_dense_weights(const ModelWeights& weights);
 
-// The copies; views of what is not placed lie where those of `weights` do. `progress` is called
-// with the bytes done so far. Errors: the device has no room.
+// What a caller of copy_weights may want to do meanwhile.
+struct CopyCallbacks {
+  std::function<void(int64_t bytes)> on_progress;         // copied so far
+  std::function<void(const ExpertsWeights&)> on_experts;  // those of a layer were copied
+};
+
+// The copies; views of what is not placed lie where those of `weights` do. Errors: the device has
+// no room.
 Result<ModelWeights> copy_weights(const ModelWeights& weights, const WeightPlacement& placement,
-                                  const MemorySpace& memory,
-                                  const std::function<void(int64_t bytes)>& progress = {});
+                                  const MemorySpace& memory, const CopyCallbacks& callbacks = {});
 
 }  // namespace cachalot

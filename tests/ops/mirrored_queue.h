@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "backend/cuda/arranged_experts.h"
 #include "backend/cuda/queue.h"
 
 namespace cachalot::mirrored {
@@ -98,6 +99,8 @@ class Queue {
   template <class Args, class Run>
   void run(const Args& args, Run run) {
     const OnDevice<Args> mirror(args);
+    if constexpr (std::is_same_v<Args, MoeExpertsArgs>)
+      cuda::arrange_experts(inner_, mirror.args().experts, mirror.args().shared);
     run(inner_, mirror.args());
     inner_.wait();
     mirror.copy_back();

@@ -45,20 +45,12 @@ ExpertPointers shared_pointers(const MoeExpertsArgs& args) {
 
 namespace {
 
-// Strips of kWideRows rows of a matrix pair and of w2, stages of kStageDepth inputs.
-bool tensor_cores_take(const MoeExpertsArgs& args) {
-  const int64_t dim = args.x.extent(1), width = args.shared.w1.rows;
-  for (const ExpertMatrices& expert : args.experts)
-    if (expert.w1.rows != width) return false;
-  return args.input == ExpertInput::fp8 && dim % kWideRows == 0 && width % kStageDepth == 0;
-}
-
 void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
   const int64_t dim = args.x.extent(1), width = args.shared.w1.rows;
   const ExpertsPlan plan{.tokens = args.x.extent(0),
                          .choices = args.ids.extent(1),
                          .experts = static_cast<int64_t>(args.experts.size())};
-  const int64_t rows = plan.pairs() + plan.tokens;
+  const int64_t rows = plan.row_capacity();
   Scratch scratch(queue);
   const ExpertsStep step{.plan = plan,
                          .dim = dim,
@@ -70,9 +62,8 @@ void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
                          .ids = args.ids.data,
                          .weights = args.weights.data,
                          .y = args.y.data,
-                         .rounded_x = scratch.allocate<bf16>(plan.tokens * dim),
-                         .row_tokens = scratch.allocate<int32_t>(plan.pairs()),
-                         .row_weights = scratch.allocate<float>(plan.pairs()),
+                         .rounded = scratch.allocate<bf16>(rows * dim),
+                         .row_weights = scratch.allocate<float>(rows),
                          .pair_rows = scratch.allocate<int32_t>(plan.pairs()),
                          .narrow_tiles = scratch.allocate<ExpertTile>(plan.most_narrow_tiles()),
                          .wide_tiles = scratch.allocate<ExpertTile>(plan.most_wide_tiles()),
@@ -90,7 +81,9 @@ void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
 void moe_experts(Queue& queue, const MoeExpertsArgs& args) {
   check_shapes(args);
   if (args.x.extent(0) == 0) return;
-  if (tensor_cores_take(args)) {
+  if (experts_are_arranged(args.experts, args.shared)) {
+    CACHALOT_CHECK(args.input == ExpertInput::fp8,
+                   "int8 inputs: matrices of this shape lie as FP8 inputs want them");
     moe_experts_tiled(queue, args);
   } else {
     moe_experts_plain(queue, args);

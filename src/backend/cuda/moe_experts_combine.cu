@@ -1,4 +1,6 @@
 // After the experts: y = RNE_BF16((sum of the experts' outputs in ascending id, FP32) + shared).
+#include <climits>
+
 #include "backend/cuda/experts_formats.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/moe_experts_parts.h"
@@ -19,30 +21,38 @@ __device__ void add(float (&sums)[kPerThread], uint4 eight) {
   }
 }
 
-// Blocks (parts of a row, tokens); 8 columns a thread.
+// Blocks (parts of a row, tokens); 8 columns a thread. Every warp finds the order of the choices
+// for itself: a lane per choice, so that no id is waited for before another is asked for.
 __global__ void __launch_bounds__(kThreads) combine(ExpertsStep step) {
-  __shared__ int rows[kMostChoices];
   wait_for_inputs();
+  let_next_start();
   const int64_t token = blockIdx.y;
-  const int choices = static_cast<int>(step.plan.choices);
-  const int mine = threadIdx.x;
-  if (mine < choices) {
-    const int32_t* ids = step.ids + token * choices;
-    int before = 0;
-    for (int i = 0; i < choices; ++i)
-      before += ids[i] < ids[mine] || (ids[i] == ids[mine] && i < mine);
-    rows[before] = step.pair_rows[token * choices + mine];
-  }
-  __syncthreads();
+  const int choices = static_cast<int>(step.plan.choices), lane = threadIdx.x % 32;
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPerThread;
-  if (column >= step.dim) return;
+  const bool inside = column < step.dim;
   const auto outputs = [&](int64_t row) {
-    return *reinterpret_cast<const uint4*>(step.outputs + row * step.dim + column);
+    return inside ? *reinterpret_cast<const uint4*>(step.outputs + row * step.dim + column)
+                  : uint4{};
   };
-  const uint4 shared = outputs(step.plan.pairs() + token);
+  int id = INT_MAX, row = 0;
+  if (lane < choices) {
+    id = step.ids[token * choices + lane];
+    row = step.pair_rows[token * choices + lane];
+  }
+  const uint4 shared = outputs(step.plan.shared_row() + token);
+  int before = 0;
+  for (int i = 0; i < choices; ++i) {
+    const int other = __shfl_sync(~0u, id, i);
+    before += other < id || (other == id && i < lane);
+  }
+  if (lane >= choices) before = kMostChoices;
   float sums[kPerThread] = {};
 #pragma unroll 6
-  for (int i = 0; i < choices; ++i) add(sums, outputs(rows[i]));
+  for (int i = 0; i < choices; ++i) {
+    const int from = __ffs(__ballot_sync(~0u, before == i)) - 1;
+    add(sums, outputs(__shfl_sync(~0u, row, from)));
+  }
+  if (!inside) return;
   add(sums, shared);
   uint4 out;
   out.x = packed_bf16({sums[0], sums[1]});

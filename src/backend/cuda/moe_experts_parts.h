@@ -6,8 +6,12 @@
 // All products are exact in BF16 (E2M1 or E4M3 times a power of two), on BF16 tensor cores with
 // FP32 sums in one order: ascending blocks of 32 inputs, within a block as input_place() says.
 //
-// Where a tile's rows lie: the rows of an expert are consecutive, experts ascend; then follow the
-// tokens, as rows of the shared expert.
+// Matrices lie as plan/experts_layout.h says. Rows of activations: those of an expert are
+// consecutive, experts ascend, each from a multiple of 8 on; then follow the tokens, as rows of the
+// shared expert (ExpertsPlan::shared_row). Rounded and hidden rows are in atoms, as wgmma reads
+// them with a swizzle of 128 bytes: [row / 8][input / 64], 1024 bytes each, in which row r of 8 has
+// its 16-byte piece p at r * 128 + ((p ^ r) << 4). So a stage of any number of rows is whole
+// kilobytes.
 #pragma once
 
 #include "backend/cuda/plan/experts_plan.h"
@@ -49,16 +53,17 @@ struct ExpertsStep {
   const float* weights;
   bf16* y;
   // experts_prepare writes:
-  bf16* rounded_x;      // [tokens, dim], inputs in the order of input_place()
-  int32_t* row_tokens;  // [pairs]
-  float* row_weights;   // [pairs]
-  int32_t* pair_rows;   // [tokens, choices] where a pair went
+  // Atoms of [row_capacity, dim], inputs in the order of input_place(); between an expert's rows
+  // and the next one's anything may lie.
+  bf16* rounded;
+  float* row_weights;  // [row_capacity], of routed rows; 0 between experts
+  int32_t* pair_rows;  // [tokens, choices] where a pair went
   ExpertTile* narrow_tiles;
   ExpertTile* wide_tiles;
   int32_t* tile_counts;  // narrow, wide
   // experts_gate_up and experts_down write:
-  bf16* hidden;   // [pairs + tokens, width], rounded to FP8, in the order of input_place()
-  bf16* outputs;  // [pairs + tokens, dim]
+  bf16* hidden;   // atoms of [row_capacity, width], rounded to FP8, in the order of input_place()
+  bf16* outputs;  // [row_capacity, dim], plain rows
 };
 
 // Any shape, either rounding of inputs; a warp per sum.

@@ -2,6 +2,7 @@
 // else is ever called.
 #include "backend/cuda/queue.h"
 
+#include "backend/cuda/arranged_experts.h"
 #include "base/check.h"
 
 namespace cachalot::cuda {
@@ -30,6 +31,10 @@ void Queue::launch(const Graph&) {}
 Graph::~Graph() = default;
 void* Queue::kept(const void*) const { return nullptr; }
 void* Queue::keep(const void*, const void*, size_t) { return nullptr; }
+
+void arrange_experts(Queue&, std::span<const ExpertMatrices>, const SharedExpertMatrices&) {
+  CACHALOT_CHECK(false, "no CUDA");
+}
 
 #define CACHALOT_STUB(function, Args) \
   void function(Queue&, const Args&) { CACHALOT_CHECK(false, "no CUDA"); }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "backend/cuda/plan/experts_layout.h"
+
 namespace cachalot::cuda {
 
 // Matrix rows are multiplied 64 at a time by one warpgroup, two of which work on an item. Rows
@@ -19,15 +21,20 @@ inline constexpr int kWideColumns = 144;
 inline constexpr int kWideSharedColumns = 80;
 inline constexpr int kNarrowRows = 128;
 inline constexpr int kWideRows = 256;
-// Inner dimension of a stage.
-inline constexpr int kStageDepth = 128;
+// Rows lie in atoms of so many, and every tile begins with one (moe_experts_parts.h).
+inline constexpr int kAtomRows = 8;
+
+constexpr int64_t in_whole_atoms(int64_t rows) {
+  return (rows + kAtomRows - 1) / kAtomRows * kAtomRows;
+}
 
 constexpr int64_t tiles_of(int64_t columns, int64_t most) { return (columns + most - 1) / most; }
 
-// Columns per tile when `columns` are divided evenly; the last may have fewer.
+// Columns per tile when `columns` are divided evenly, but for whole atoms; the last may have fewer.
+// `most` is a multiple of an atom's rows, so none is empty.
 constexpr int64_t columns_per_tile(int64_t columns, int64_t most) {
   const int64_t tiles = tiles_of(columns, most);
-  return tiles == 0 ? 0 : (columns + tiles - 1) / tiles;
+  return tiles == 0 ? 0 : in_whole_atoms((columns + tiles - 1) / tiles);
 }
 
 // What tile of the matrix instruction holds so many columns.
@@ -48,6 +55,12 @@ struct ExpertsPlan {
   constexpr int64_t shared_columns() const {
     return any_wide() ? columns_per_tile(tokens, kWideSharedColumns) : tokens;
   }
+  // Experts ascend, the rows of each from a multiple of kAtomRows on; then, from a place that does
+  // not depend on who chose what, the tokens once more, as rows of the shared expert.
+  constexpr int64_t shared_row() const {
+    return in_whole_atoms(pairs() + (kAtomRows - 1) * (pairs() < experts ? pairs() : experts));
+  }
+  constexpr int64_t row_capacity() const { return shared_row() + in_whole_atoms(tokens); }
   constexpr int64_t most_narrow_tiles() const { return pairs() < experts ? pairs() : experts; }
   // An expert's last tile may be nearly empty; only experts with over kNarrowColumns rows count.
   constexpr int64_t most_wide_tiles() const {

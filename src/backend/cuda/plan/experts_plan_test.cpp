@@ -13,6 +13,7 @@ TEST(ExpertsPlan, TilesHoldAllColumnsAndNoneIsEmpty) {
     for (int64_t columns = 1; columns < 20000; ++columns) {
       const int64_t tiles = tiles_of(columns, most), each = columns_per_tile(columns, most);
       ASSERT_LE(each, most);
+      ASSERT_EQ(each % kAtomRows, 0);
       ASSERT_GE(tiles * each, columns);
       ASSERT_LT((tiles - 1) * each, columns) << columns << " in tiles of up to " << most;
     }
@@ -44,6 +45,23 @@ TEST(ExpertsPlan, ThereIsRoomForEveryTile) {
       }
       EXPECT_LE(std::min(plan.pairs(), experts), plan.most_narrow_tiles());
     }
+}
+
+// Experts' rows begin with an atom each; the most rows they may take are there.
+TEST(ExpertsPlan, ThereIsRoomForEveryRow) {
+  for (const int64_t experts : {1, 3, 16, 384})
+    for (const int64_t tokens : {1, 7, 8, 50, 1000, 8192})
+      for (const int64_t choices : {1, 6}) {
+        const ExpertsPlan plan{.tokens = tokens, .choices = choices, .experts = experts};
+        // One row each, and all others of one expert: no choice leaves more places empty.
+        const int64_t visited = std::min(experts, plan.pairs());
+        const int64_t rows =
+            (visited - 1) * kAtomRows + in_whole_atoms(plan.pairs() - (visited - 1));
+        EXPECT_LE(rows, plan.shared_row());
+        EXPECT_EQ(plan.shared_row() % kAtomRows, 0);
+        EXPECT_GE(plan.row_capacity(), plan.shared_row() + tokens);
+        EXPECT_EQ(plan.row_capacity() % kAtomRows, 0);
+      }
 }
 
 TEST(ExpertsPlan, FewTokensNeedNoWideTile) {
