@@ -3,72 +3,35 @@
 //
 // One kernel, no block waits for another: every block counts all pairs by itself. 49,152 ids, those
 // of 8192 tokens, are 200 KB out of L2, a few microseconds beside the 0.6 GB of rows to write.
-#include "backend/cuda/experts_formats.cuh"
+#include <algorithm>
+
 #include "backend/cuda/launch.h"
-#include "backend/cuda/moe_experts_parts.h"
+#include "backend/cuda/moe_experts_rounding.cuh"
 
 namespace cachalot::cuda {
 namespace {
 
 // Of a block: for steps in which it is counting that takes time, and for the others.
 constexpr int kManyThreads = 1024, kFewThreads = 512;
-constexpr int kValues = 8;  // of a thread and row: a 16-byte piece
+constexpr int kManyTokens = 1024;
 
 // Which part of a step a block rounds: some columns of some tokens, in units of what a warp rounds
 // at a time.
 struct Share {
-  static constexpr int kUnit = 32 * kValues;
+  static constexpr int kUnit = 32 * kPieceValues;
   int tokens_per_block, units_per_block;
 };
 
-// A piece of a row, rounded. Neighbouring lanes c = 0..3 have a group of 32 inputs; each reads
-// inputs 8 c .. 8 c + 7 and leaves with the four words 4 c .. 4 c + 3 of the group: word 4 j + c
-// holds inputs 8 c + j and 8 c + j + 4, which is input_place().
-__device__ uint4 rounded_piece(uint4 eight) {
-  const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
-  float values[kValues];
-  float largest = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    values[2 * i] = __uint_as_float(words[i] << 16);
-    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
-  }
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) largest = fmaxf(largest, fabsf(values[i]));
-  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-  const Fp8Group fp8(largest);
-  uint32_t pairs[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) pairs[j] = packed_bf16(fp8.rounded(values[j], values[j + 4]));
-  // Lane c has column c of a 4 x 4 matrix of words and wants row c: two exchanges, of which each
-  // swaps what lies on the other side of the diagonal.
-  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
-#pragma unroll
-  for (int j = 0; j < 4; j += 2) {
-    const uint32_t other = __shfl_xor_sync(~0u, odd ? pairs[j] : pairs[j + 1], 1);
-    pairs[j] = odd ? other : pairs[j];
-    pairs[j + 1] = odd ? pairs[j + 1] : other;
-  }
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const uint32_t other = __shfl_xor_sync(~0u, upper ? pairs[j] : pairs[j + 2], 2);
-    pairs[j] = upper ? other : pairs[j];
-    pairs[j + 2] = upper ? pairs[j + 2] : other;
-  }
-  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-}
-
-// visit(pair, its expert) for pairs from `first` on. Several ids are on their way at a time: one
-// after the other, waits for memory would be what many tokens cost.
+// visit(pair, its expert) for all pairs. Several ids are on their way at a time: one after the
+// other, waits for memory would be what many tokens cost.
 template <class Visit>
-__device__ void for_each_pair(const int32_t* ids, int first, int end, Visit visit) {
+__device__ void for_each_pair(const int32_t* ids, int pairs, Visit visit) {
   constexpr int kAtOnce = 8;
   const int step = static_cast<int>(blockDim.x);
-  for (int pair = first + static_cast<int>(threadIdx.x); pair < end; pair += kAtOnce * step) {
+  for (int pair = static_cast<int>(threadIdx.x); pair < pairs; pair += kAtOnce * step) {
     int some[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) some[i] = pair + i * step < end ? ids[pair + i * step] : -1;
+    for (int i = 0; i < kAtOnce; ++i) some[i] = pair + i * step < pairs ? ids[pair + i * step] : -1;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
       if (some[i] >= 0) visit(pair + i * step, some[i]);
@@ -149,13 +112,26 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
   ExpertPointers matrices{};
   if (first_block && thread < experts) matrices = step.experts[thread];
   for (int i = thread; i < 2 * experts; i += threads) counts[i] = 0;
+  // A warp rounds a unit of a token: its rows are the same for all lanes.
+  const int units = static_cast<int>(step.dim) / Share::kUnit;
+  const int first_unit = static_cast<int>(blockIdx.x) * share.units_per_block;
+  const int own_units = min(share.units_per_block, units - first_unit);
+  const int warps = threads / 32, rounds = tokens * own_units;
+  const auto piece_of = [&](int i) { return (first_unit + i % own_units) * 32 + thread % 32; };
+  const auto load = [&](int i) {
+    const bf16* row = step.x + int64_t{first_token + i / own_units} * step.dim;
+    return reinterpret_cast<const uint4*>(row)[piece_of(i)];
+  };
+  __syncthreads();
   wait_for_inputs();
 
-  for (int i = thread; i < own; i += threads) own_ids[i] = step.ids[first_pair + i];
-  __syncthreads();
-  for_each_pair(step.ids, 0, first_pair, [&](int, int id) { atomicAdd(&counts[id], 1); });
-  for_each_pair(step.ids, first_pair, pairs,
-                [&](int, int id) { atomicAdd(&counts[experts + id], 1); });
+  int round = thread / 32;
+  uint4 next = round < rounds ? load(round) : uint4{};
+  for_each_pair(step.ids, pairs, [&](int pair, int id) {
+    const int mine = pair - first_pair;
+    atomicAdd(&counts[mine < 0 ? id : experts + id], 1);
+    if (mine >= 0 && mine < own) own_ids[mine] = id;
+  });
   __syncthreads();
   Extent total = 0;
   for (int first = 0; first < experts; first += threads) {
@@ -186,26 +162,17 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
   }
   __syncthreads();
 
-  // A warp rounds a unit of a token: its rows are the same for all lanes.
-  const int lane = thread % 32;
-  const int units = static_cast<int>(step.dim) / Share::kUnit;
-  const int first_unit = static_cast<int>(blockIdx.x) * share.units_per_block;
-  const int own_units = min(share.units_per_block, units - first_unit);
-  const int64_t atoms = step.dim / 64;  // of 8 rows
-  auto* out = reinterpret_cast<uint4*>(step.rounded);
-  for (int i = thread / 32; i < tokens * own_units; i += threads / 32) {
-    const int token = i / own_units, unit = first_unit + i % own_units;
-    const int piece = unit * 32 + lane;
-    const auto* in =
-        reinterpret_cast<const uint4*>(step.x + (first_token + token) * step.dim) + piece;
-    const uint4 rounded = rounded_piece(*in);
-    const auto write = [&](int row) {
-      out[(row / kAtomRows * atoms + piece / 8) * 64 + row % kAtomRows * 8 +
-          (piece % 8 ^ row % kAtomRows)] = rounded;
-    };
-    write(static_cast<int>(step.plan.shared_row()) + first_token + token);
+  const RoundedRows out(step);
+  const int first_shared = static_cast<int>(step.plan.shared_row()) + first_token;
+  for (; round < rounds; round += warps) {
+    const uint4 values = next;
+    if (round + warps < rounds) next = load(round + warps);
+    const int token = round / own_units, piece = piece_of(round);
+    const uint4 rounded = rounded_piece(values);
+    out.write(first_shared + token, piece, rounded);
 #pragma unroll 6
-    for (int choice = 0; choice < choices; ++choice) write(rows[token * choices + choice]);
+    for (int choice = 0; choice < choices; ++choice)
+      out.write(rows[token * choices + choice], piece, rounded);
   }
 }
 
@@ -213,14 +180,15 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
 
 void experts_prepare(Queue& queue, const ExpertsStep& step) {
   const ExpertsPlan& plan = step.plan;
+  if (prepare_few_takes(plan)) return experts_prepare_few(queue, step);
   CACHALOT_CHECK(plan.most_wide_tiles() <= 0xFFFF && plan.experts <= 0xFFFF,
                  "{} tokens: tiles are counted in 16 bits", plan.tokens);
   // Few tokens: a block or more for each, so that one multiprocessor does not write all.
   const int64_t processors = queue.multiprocessors();
   const int64_t units = step.dim / Share::kUnit;
-  const bool few = plan.tokens * 4 <= processors;
+  const bool few = plan.tokens <= kManyTokens;
   const int64_t parts =
-      plan.tokens >= processors ? 1 : std::min(units / 2, processors / plan.tokens);
+      std::clamp(processors / plan.tokens, int64_t{1}, std::max(units / 2, int64_t{1}));
   const Share share{
       .tokens_per_block = static_cast<int>((plan.tokens + processors - 1) / processors),
       .units_per_block = static_cast<int>((units + parts - 1) / parts)};
