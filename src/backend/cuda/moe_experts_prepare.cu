@@ -20,6 +20,7 @@ constexpr int kManyTokens = 1024;
 struct Share {
   static constexpr int kUnit = 32 * kPieceValues;
   int tokens_per_block, units_per_block;
+  int pairs_per_block;  // a multiple of 4
 };
 
 // visit(pair, its expert) for all pairs. Several ids are on their way at a time: one after the
@@ -91,26 +92,34 @@ __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers& matri
   for (; row < end; row += columns, ++tile) *tile = {matrices, row, min(columns, end - row)};
 }
 
-// Blocks (parts of a row, groups of tokens). Shared memory: counts[2][experts] - pairs of the
-// tokens before this block's, and all others - and the rows of this block's pairs.
+// Blocks (parts of a row, groups of tokens); the first row of blocks has no tokens but one block
+// that writes the tiles, which takes as long as what the others do. Shared memory:
+// counts[2][experts] - pairs of the tokens before this block's, and all others - and the rows of
+// this block's pairs.
 __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, Share share) {
-  extern __shared__ int counts[];
+  extern __shared__ int4 shared[];
   __shared__ Extent sums[32];
   let_next_start();
   const int thread = threadIdx.x, threads = static_cast<int>(blockDim.x);
   const int experts = static_cast<int>(step.plan.experts);
   const int choices = static_cast<int>(step.plan.choices);
   const int pairs = static_cast<int>(step.plan.pairs());
-  const int first_token = static_cast<int>(blockIdx.y) * share.tokens_per_block;
-  const int tokens = min(share.tokens_per_block, static_cast<int>(step.plan.tokens) - first_token);
+  const bool writes_tiles = blockIdx.y == 0;
+  if (writes_tiles && blockIdx.x > 0) return wait_for_inputs();
+  const int first_token =
+      writes_tiles ? 0 : (static_cast<int>(blockIdx.y) - 1) * share.tokens_per_block;
+  const int tokens =
+      writes_tiles ? 0
+                   : min(share.tokens_per_block, static_cast<int>(step.plan.tokens) - first_token);
   const int first_pair = first_token * choices, own = tokens * choices;
-  const bool first_part = blockIdx.x == 0, first_block = first_part && blockIdx.y == 0;
+  const bool first_part = blockIdx.x == 0;
+  int* own_ids = reinterpret_cast<int*>(shared);
+  int* counts = own_ids + share.pairs_per_block;
   int* first_rows = counts;  // in place of counts[0]
   int* rows = counts + 2 * experts;
-  int* own_ids = rows + share.tokens_per_block * choices;
   // The addresses of the matrices do not change: they may come before the pairs do.
   ExpertPointers matrices{};
-  if (first_block && thread < experts) matrices = step.experts[thread];
+  if (writes_tiles && thread < experts) matrices = step.experts[thread];
   for (int i = thread; i < 2 * experts; i += threads) counts[i] = 0;
   // A warp rounds a unit of a token: its rows are the same for all lanes.
   const int units = static_cast<int>(step.dim) / Share::kUnit;
@@ -141,9 +150,9 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
     const Extent extent = scan_block(extent_of(count), sums, total);
     if (e >= experts) continue;
     first_rows[e] = rows_of(extent) + before;
-    if (first_block) write_tiles(step, first == 0 ? matrices : step.experts[e], extent, count);
+    if (writes_tiles) write_tiles(step, first == 0 ? matrices : step.experts[e], extent, count);
   }
-  if (first_block && thread == 0) {
+  if (writes_tiles && thread == 0) {
     step.tile_counts[0] = narrow_of(total);
     step.tile_counts[1] = wide_of(total);
   }
@@ -152,8 +161,12 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
   for (int i = thread; i < own; i += threads) {
     const int id = own_ids[i];
     int row = first_rows[id];
-#pragma unroll 4
-    for (int other = 0; other < i; ++other) row += own_ids[other] == id;
+    int other = 0;
+    for (; other + 4 <= i; other += 4) {
+      const int4 four = *reinterpret_cast<const int4*>(own_ids + other);
+      row += (four.x == id) + (four.y == id) + (four.z == id) + (four.w == id);
+    }
+    for (; other < i; ++other) row += own_ids[other] == id;
     rows[i] = row;
     if (first_part) {
       step.row_weights[row] = step.weights[first_pair + i];
@@ -189,14 +202,17 @@ void experts_prepare(Queue& queue, const ExpertsStep& step) {
   const bool few = plan.tokens <= kManyTokens;
   const int64_t parts =
       std::clamp(processors / plan.tokens, int64_t{1}, std::max(units / 2, int64_t{1}));
+  const int64_t tokens_per_block = (plan.tokens + processors - 1) / processors;
   const Share share{
-      .tokens_per_block = static_cast<int>((plan.tokens + processors - 1) / processors),
-      .units_per_block = static_cast<int>((units + parts - 1) / parts)};
-  const int64_t token_blocks = (plan.tokens + share.tokens_per_block - 1) / share.tokens_per_block;
+      .tokens_per_block = static_cast<int>(tokens_per_block),
+      .units_per_block = static_cast<int>((units + parts - 1) / parts),
+      .pairs_per_block = static_cast<int>((tokens_per_block * plan.choices + 3) / 4 * 4)};
+  const int64_t token_blocks = (plan.tokens + tokens_per_block - 1) / tokens_per_block;
   launch(queue, "moe_experts", prepare,
-         {.blocks = dim3((units + share.units_per_block - 1) / share.units_per_block, token_blocks),
+         {.blocks =
+              dim3((units + share.units_per_block - 1) / share.units_per_block, token_blocks + 1),
           .threads = few ? kFewThreads : kManyThreads,
-          .shared_bytes = (plan.experts + share.tokens_per_block * plan.choices) * 2 * sizeof(int)},
+          .shared_bytes = 2 * (plan.experts + share.pairs_per_block) * sizeof(int)},
          step, share);
 }
 
