@@ -6,8 +6,8 @@ namespace {
 template <Pass pass>
 void launch_both(Queue& queue, const ExpertsStep& step, const PassArguments& args) {
   const bool wide = step.plan.any_wide();
-  if (wide) launch_tiles<pass, true>(queue, step, args, true);
-  launch_tiles<pass, false>(queue, step, args, !wide);
+  if (wide) launch_wide<pass>(queue, step, args, true);
+  launch_narrow<pass>(queue, step, args, !wide);
 }
 
 }  // namespace
@@ -17,8 +17,7 @@ void experts_gate_up(Queue& queue, const ExpertsStep& step) {
                              {.shared = step.shared,
                               .depth = static_cast<int>(step.dim),
                               .out_columns = static_cast<int>(step.width),
-                              .in = step.rounded_x,
-                              .row_tokens = step.row_tokens,
+                              .in = step.rounded,
                               .row_weights = step.row_weights,
                               .out = step.hidden,
                               .limit = step.limit});

@@ -50,7 +50,7 @@ __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers* exper
   }
   if (!is_tile) return;
   const int rows = __popc(place.equals);
-  static_assert(kNarrowColumns >= 32, "all pairs of an expert are one narrow tile");
+  // One tile: a token chooses an expert once, and of more than kNarrowColumns this is not asked.
   step.narrow_tiles[place.tile] = {experts[id], place.first_row, rows};
   for (int r = rows; r < in_whole_atoms(rows); ++r) step.row_weights[place.first_row + r] = 0;
 }
@@ -98,7 +98,8 @@ __global__ void __launch_bounds__(kThreads) prepare_few(const ExpertsStep step) 
 }  // namespace
 
 bool prepare_few_takes(const ExpertsPlan& plan) {
-  return plan.pairs() <= 32 && plan.experts * sizeof(ExpertPointers) <= size_t{48} << 10;
+  return plan.tokens <= kNarrowColumns && plan.pairs() <= 32 &&
+         plan.experts * sizeof(ExpertPointers) <= size_t{48} << 10;
 }
 
 void experts_prepare_few(Queue& queue, const ExpertsStep& step) {

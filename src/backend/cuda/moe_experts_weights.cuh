@@ -1,9 +1,10 @@
-// Matrix rows on their way from shared memory to the registers that wgmma takes as A: E2M1 or E4M3
-// codes times their power of two, exactly, as BF16.
+// Matrix rows on their way from shared memory to the registers that tensor cores take as A: E2M1 or
+// E4M3 codes times their power of two, exactly, as BF16. How codes and scales lie:
+// experts_layout.h.
 //
-// wgmma's k-step of 16 wants of lane 4 g + c two rows (g, g + 8) and four columns. Which inputs
-// these columns are is free, as long as the other operand agrees. So lane c reads 8 codes in a row
-// of a block of 32, inputs 8 c .. 8 c + 7, and its four pairs (8 c + j, 8 c + j + 4) are what two
+// A k-step of 16 wants of lane 4 g + c two rows (g, g + 8) and four columns. Which inputs these
+// columns are is free, as long as the other operand agrees. So lane c has 8 codes in a row of a
+// block of 32, inputs 8 c .. 8 c + 7, and its four pairs (8 c + j, 8 c + j + 4) are what two
 // k-steps take: k-step j / 2, columns 2 c + 8 (j % 2) and the one after. In the other operand
 //   input 8 c + j + 4 i  lies at  8 j + 2 c + i       (input_place)
 //
@@ -16,120 +17,144 @@
 #include <cstdint>
 
 #include "backend/cuda/plan/experts_plan.h"
-#include "backend/cuda/ptx/row_copies.h"
+#include "backend/cuda/ptx/shared_by_address.h"
 
 namespace cachalot::cuda {
 
 inline constexpr float kWeightShift = 0x1p32f;
+// Eight rows of 128 inputs.
+inline constexpr int kFp4OctetBytes = 512, kFp8OctetBytes = 1024;
 
-__device__ inline uint32_t scaled(uint32_t pair, uint32_t scale) {
+// Both halves times the lower or upper half of `scales`: an instruction takes either for both.
+template <bool upper>
+__device__ inline uint32_t scaled(uint32_t pair, uint32_t scales) {
+  const auto two = *reinterpret_cast<const __nv_bfloat162*>(&scales);
   const __nv_bfloat162 out = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&pair),
-                                     *reinterpret_cast<const __nv_bfloat162*>(&scale));
+                                     upper ? __high2bfloat162(two) : __low2bfloat162(two));
   return *reinterpret_cast<const uint32_t*>(&out);
 }
 
-// A stage's codes in shared memory: `rows` rows of 128 inputs, then scales. Pieces of 16 bytes are
-// permuted within a row so that the eight rows a warp reads at once lie in different banks.
-struct Fp4Stage {
-  static constexpr int kRowBytes = kStageDepth / 2;
-  __device__ static int place(int row, int piece) {
-    return row * kRowBytes + ((piece ^ ((row >> 1) & 3)) << 4);
-  }
-};
-struct Fp8Stage {
-  static constexpr int kRowBytes = kStageDepth;
-  __device__ static int place(int row, int piece) {
-    return row * kRowBytes + ((piece ^ ((row & 3) << 1)) << 4);
-  }
-};
-
-// The rows g and g + 8 of one 16-row slab: what a lane needs of a stage, a block of 32 at a time.
-class Fp4Slab {
+// Two octets of rows - g of one and g of the other - over a stage's 128 inputs: what a lane needs
+// of them. load() is for all blocks of 32 inputs, then come prepare() and expand() block by block.
+// `late`: with each block's prepare() the codes are loaded, in the order of the program. Else the
+// compiler, which likes to work ahead, needs the registers of all blocks at once. kHalves 1: one
+// octet of rows, in the place of the first; the others are zeros.
+//
+// Left shifts are multiplications: those run beside the logic unit, which issues an instruction
+// only every other cycle and has the most to do.
+template <bool late, int kHalves = 2>
+class Fp4Rows {
  public:
-  using Stage = Fp4Stage;
+  static constexpr bool kShared = false;
+  static constexpr int kOctetBytes = kFp4OctetBytes, kScaleBytes = 32;
 
-  // `row`: this lane's first, in the stage; `c`: the lane modulo 4.
-  __device__ void start(uint32_t codes, uint32_t scales, int row, int c) {
-    codes_ = codes + Stage::place(row, 0) + c * 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) scales_[half] = load_shared(scales + (row + half * 8) * 4);
+  // Where the octets' codes and scales begin, in shared memory.
+  __device__ void load(int half, uint32_t codes, uint32_t scales, int lane) {
+    codes_[half] = codes + lane * 16;
+    if constexpr (!late) words_[half] = load_shared_4(codes_[half]);
+    scales_[half] = load_shared(scales + lane / 4 * 4);
   }
-  __device__ void load(int block) {
+  __device__ void prepare(int block) {
+    if constexpr (late) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      words_[half] = load_shared((codes_ ^ (block << 4)) + half * 8 * Stage::kRowBytes);
+      for (int half = 0; half < kHalves; ++half) {
+        if (block % 2 == 0) two_[half] = load_shared_2(codes_[half] + block * 4);
+        renew(two_[half].y);
+      }
+    }
   }
-  // The fragments of the two k-steps of the block loaded.
+  // The fragments of the two k-steps of a block of 32 inputs.
   __device__ void expand(int block, uint32_t (&steps)[2][4]) const {
+    if constexpr (kHalves == 1) steps[0][1] = steps[0][3] = steps[1][1] = steps[1][3] = 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t word = words_[half];
-      // E8M0 counts from 127. A code in place is 2^-126 of its value, and 2^-32 is wanted.
-      const uint32_t twice = __byte_perm(scales_[half], 0, 0x4040 + block * 0x0101);
-      const uint32_t scale = twice * 128 + ((126 - 32) << 7) * 0x10001u;
-      // A code's sign goes to bit 15 of its half, the rest to exponent and mantissa, bits 8..6: one
-      // multiplication shifts both ways. Adders and logic run at half the rate of multipliers, so
-      // the fewest of them count: nine for eight codes.
-      const uint32_t swapped = __byte_perm(word, 0, 0x2301);
-      steps[0][half] = scaled(placed<0>(word), scale);
-      steps[0][half + 2] = scaled(placed<1>(word), scale);
-      steps[1][half] = scaled(placed<0>(swapped), scale);
-      steps[1][half + 2] = scaled(placed<1>(swapped), scale);
-    }
-  }
-
- private:
-  // Nibble `which` of both halves' lower bytes.
-  template <int which>
-  __device__ static uint32_t placed(uint32_t word) {
-    const uint32_t codes = word & (which == 0 ? 0x000F000Fu : 0x00F000F0u);
-    return codes * (which == 0 ? 0x1040u : 0x0104u) & 0x81C081C0u;
-  }
-
-  uint32_t codes_;      // where this lane's are
-  uint32_t words_[2];   // [half], 8 codes
-  uint32_t scales_[2];  // a byte per block
-};
-
-// The shared expert's. Scales in the stage: [64-row group][side][block], floats; the side is the
-// matrix of a gated pair (rows g: gate, g + 8: up) or else the half of the group.
-template <bool gated>
-class Fp8Slab {
- public:
-  using Stage = Fp8Stage;
-
-  __device__ void start(uint32_t codes, uint32_t scales, int row, int c) {
-    codes_ = codes + Stage::place(row, c / 2) + c % 2 * 8;
-    scales_ = scales + row / 64 * 32 + (gated ? 0 : row % 64 / 32 * 16);
-  }
-  __device__ void load(int block) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      words_[half] = load_shared_2((codes_ ^ (block << 5)) + half * 8 * Stage::kRowBytes);
-      exponents_[half] = load_shared(scales_ + (gated ? half * 16 : 0) + block * 4) >> 16;
-    }
-  }
-  __device__ void expand(int, uint32_t (&steps)[2][4]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint2 words = words_[half];
-      // The scale is a power of two: its exponent is BF16's. A code in place is 2^-120 of its
-      // value.
-      const uint32_t scale = (exponents_[half] + ((120 - 32) << 7)) * 0x10001u;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        // Codes j and j + 4 to the upper bytes of the halves; what the lower ones hold is masked.
-        const uint32_t pair = __byte_perm(words.x, words.y, j * 0x11 + (j + 4) * 0x1100);
-        steps[j / 2][half + j % 2 * 2] =
-            scaled((pair & 0x80008000u) | ((pair >> 4) & 0x07F007F0u), scale);
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t word = word_of(half, block);
+      // Of a pair of blocks. E8M0 counts from 127; a code in place is 2^-126 of its value, and
+      // 2^-32 is wanted.
+      const uint32_t two = __byte_perm(scales_[half], 0, block / 2 == 0 ? 0x4140 : 0x4342);
+      const uint32_t scales = two * 128 + ((126 - 32) << 7) * 0x10001u;
+      if (block % 2 == 0) {
+        expand_word<false>(word, scales, half, steps);
+      } else {
+        expand_word<true>(word, scales, half, steps);
       }
     }
   }
 
  private:
-  uint32_t codes_, scales_;
-  uint2 words_[2];
-  uint32_t exponents_[2];
+  // A code's sign goes to bit 15 of its half, the rest to bits 8 .. 6, exponent and mantissa.
+  template <bool upper>
+  __device__ static void expand_word(uint32_t word, uint32_t scales, int half,
+                                     uint32_t (&steps)[2][4]) {
+    constexpr uint32_t kSign = 0x80008000u, kRest = 0x01C001C0u;
+    steps[0][half] = scaled<upper>(word & (kSign | kRest), scales);
+    steps[0][half + 2] = scaled<upper>((word * 8) & (kSign | kRest), scales);
+    // One multiplication shifts both parts, the rest by 6 and the sign by 2. What else comes of it
+    // meets in bits 18 .. 20 only, and a carry ends in bit 21.
+    steps[1][half] = scaled<upper>((word & 0x20072007u) * 68 & (kSign | kRest), scales);
+    steps[1][half + 2] = scaled<upper>(((word >> 3) & kRest) | ((word * 2) & kSign), scales);
+  }
+  __device__ uint32_t word_of(int half, int block) const {
+    if constexpr (late) return block % 2 == 0 ? two_[half].x : two_[half].y;
+    const uint4& four = words_[half];
+    return block == 0 ? four.x : block == 1 ? four.y : block == 2 ? four.z : four.w;
+  }
+
+  uint32_t codes_[2];   // where
+  uint4 words_[2];      // [half], by block
+  uint2 two_[2];        // of a pair of blocks
+  uint32_t scales_[2];  // a byte per block
+};
+
+// The shared expert's. A scale per 32 rows and 32 inputs, as a float.
+template <bool late, int kHalves = 2>
+class Fp8Rows {
+ public:
+  static constexpr bool kShared = true;
+  static constexpr int kOctetBytes = kFp8OctetBytes, kScaleBytes = 4;
+
+  __device__ void load(int half, uint32_t codes, uint32_t scales, int lane) {
+    codes_[half] = codes + lane * 16;
+    // The scales of a group of 32 rows lie together: four octets have the same.
+    scales_[half] = scales / 16 * 16;
+  }
+  __device__ void prepare(int block) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      if constexpr (late) {
+        const uint2 two = load_shared_2(codes_[half] + block / 2 * 512 + block % 2 * 8);
+        words_[half] = make_uint4(two.x, two.y, two.x, two.y);
+      } else if (block % 2 == 0) {
+        words_[half] = load_shared_4(codes_[half] + block / 2 * 512);
+      }
+      exponents_[half] = load_shared(scales_[half] + block * 4) >> 16;
+    }
+  }
+  __device__ void expand(int block, uint32_t (&steps)[2][4]) const {
+    if constexpr (kHalves == 1) steps[0][1] = steps[0][3] = steps[1][1] = steps[1][3] = 0;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint4& four = words_[half];
+      const uint32_t words[2] = {block % 2 == 0 ? four.x : four.z,
+                                 block % 2 == 0 ? four.y : four.w};
+      // The scale is a power of two: its exponent is BF16's. A code in place is 2^-120 of its
+      // value.
+      const uint32_t scale = exponents_[half] + ((120 - 32) << 7);
+      constexpr uint32_t kSign = 0x80008000u, kRest = 0x07F007F0u;
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        const uint32_t word = words[step];
+        steps[step][half] = scaled<false>((word & kSign) | ((word >> 4) & kRest), scale);
+        steps[step][half + 2] =
+            scaled<false>(((word * 256) & kSign) | ((word * 16) & kRest), scale);
+      }
+    }
+  }
+
+ private:
+  uint32_t codes_[2], scales_[2];  // where
+  uint4 words_[2];                 // [half], of a pair of blocks
+  uint32_t exponents_[2];          // [half], of a block
 };
 
 }  // namespace cachalot::cuda

@@ -1,7 +1,7 @@
-#include "backend/cuda/moe_experts_kernel.cuh"
+#include "backend/cuda/moe_experts_wide.cuh"
 
 namespace cachalot::cuda {
 
-template void launch_tiles<Pass::down, true>(Queue&, const ExpertsStep&, PassArguments, bool);
+template void launch_wide<Pass::down>(Queue&, const ExpertsStep&, PassArguments, bool);
 
 }  // namespace cachalot::cuda

@@ -15,11 +15,12 @@ namespace cachalot::cuda {
 //   wide    up to 144, 256 matrix rows an item: they are read again for every item, so the item is
 //           as high as the registers allow. 128 rows per expert is what a chunk of 8192 tokens
 //           brings; 144 holds the most of what chance makes of 128 (12 % over: 1.4 deviations).
-inline constexpr int kNarrowColumns = 32;
+inline constexpr int kNarrowColumns = 16;
 inline constexpr int kWideColumns = 144;
-// The shared expert's FP8 tile takes twice the room of an FP4 one, at the cost of columns.
-inline constexpr int kWideSharedColumns = 80;
 inline constexpr int kNarrowRows = 128;
+// w2 for tiles of so few rows, where there are few items.
+inline constexpr int kLowColumns = 8;
+inline constexpr int kLowRows = 64;
 inline constexpr int kWideRows = 256;
 // Rows lie in atoms of so many, and every tile begins with one (moe_experts_parts.h).
 inline constexpr int kAtomRows = 8;
@@ -38,8 +39,8 @@ constexpr int64_t columns_per_tile(int64_t columns, int64_t most) {
 }
 
 // What tile of the matrix instruction holds so many columns.
-constexpr int narrow_class(int columns) { return columns <= 8 ? 8 : columns <= 16 ? 16 : 32; }
-constexpr int wide_class(int columns) { return columns <= 48 ? 48 : (columns + 15) / 16 * 16; }
+constexpr int narrow_class(int columns) { return columns <= 8 ? 8 : 16; }
+constexpr int wide_class(int columns) { return columns <= 32 ? 32 : (columns + 15) / 16 * 16; }
 
 // How the tokens of a step visit the shared expert, and how many tiles the routed ones may need:
 // all that the host may know.
@@ -49,11 +50,9 @@ struct ExpertsPlan {
   constexpr int64_t pairs() const { return tokens * choices; }
   // A step of so few tokens has no wide tiles.
   constexpr bool any_wide() const { return tokens > kNarrowColumns; }
-  constexpr int64_t shared_tiles() const {
-    return any_wide() ? tiles_of(tokens, kWideSharedColumns) : 1;
-  }
+  constexpr int64_t shared_tiles() const { return any_wide() ? tiles_of(tokens, kWideColumns) : 1; }
   constexpr int64_t shared_columns() const {
-    return any_wide() ? columns_per_tile(tokens, kWideSharedColumns) : tokens;
+    return any_wide() ? columns_per_tile(tokens, kWideColumns) : tokens;
   }
   // Experts ascend, the rows of each from a multiple of kAtomRows on; then, from a place that does
   // not depend on who chose what, the tokens once more, as rows of the shared expert.
