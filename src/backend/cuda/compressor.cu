@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(Compression of) {
   extern __shared__ float values[];  // [head_dim]
   __shared__ float partials[32];
   __shared__ GroupRow group[kMostRatio];
-  wait_for_inputs();
   let_next_start();
+  wait_for_inputs();
   const int32_t t = static_cast<int32_t>(blockIdx.x), position = of.rows.positions[t];
   if ((position + 1) % of.ratio != 0) return;
   if (static_cast<int32_t>(threadIdx.x) < of.ratio) {
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(Compression of) {
 // The last rows of every sequence, once the groups that earlier ones end are made. Earlier rows of
 // the step would share their places.
 __global__ void __launch_bounds__(kThreads) keep_open_kernel(Compression of) {
-  wait_for_inputs();
   let_next_start();
+  wait_for_inputs();
   const int32_t t = static_cast<int32_t>(blockIdx.x), later = t + of.open_rows;
   if (later < of.rows.tokens && of.rows.first_rows[later] == of.rows.first_rows[t]) return;
   const int64_t kept =
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(kKeyThreads) index_keys_kernel(KeyMaking of) {
   extern __shared__ __align__(16) float shared[];
   float* latents = shared;                     // [kRows, head_dim]
   float* keys = shared + kRows * of.head_dim;  // [kRows, width]
-  wait_for_inputs();
   let_next_start();
+  wait_for_inputs();
   const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int32_t first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto makes_entry = [&](int32_t t) {

@@ -9,8 +9,8 @@ using Value = __nv_bfloat16;
 
 // One block a row.
 __global__ void gather(const Value* x, const int32_t* rows, int64_t width, Value* gathered) {
-  wait_for_inputs();
   let_next_start();
+  wait_for_inputs();
   const Value* from = x + rows[blockIdx.x] * width;
   Value* to = gathered + blockIdx.x * width;
   const bool aligned = width % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
