@@ -159,8 +159,11 @@ struct BlockChoice {
 #pragma unroll 1
     for (int first = 0; first < count; first += 8)
 #pragma unroll
-      for (int i = first; i < first + 8; ++i)
-        rank += orders[i] > my_order || (orders[i] == my_order && ids[i] < my_id);
+      for (int i = first; i < first + 8; ++i) {
+        // Without branches: these would load ids one at a time, and only when an order is equal.
+        const bool better = orders[i] > my_order, equal = orders[i] == my_order;
+        rank += better | (equal & (ids[i] < my_id));
+      }
     const bool is_chosen = lane < count && rank < choices;
     if (is_chosen) chosen[rank] = my_affinity;
     __syncwarp();
