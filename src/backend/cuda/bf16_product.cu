@@ -1,4 +1,5 @@
 #include "backend/cuda/bf16_product.h"
+#include "backend/cuda/bf16_product_few.h"
 #include "backend/cuda/bf16_product_kernels.cuh"
 #include "backend/cuda/tensor_map.h"
 
@@ -140,6 +141,7 @@ void multiply(Queue& queue, Scratch& scratch, const Product& product) {
   const int64_t tokens = product.tokens, groups = product.groups;
   const int64_t rows = matrix.rows / groups, columns = matrix.columns;
   if (tokens == 0 || rows == 0) return;
+  if (tokens <= kFewTokens && fits_few(product)) return multiply_few(queue, product);
   Matrix weight = matrix.quantized() ? Matrix{matrix.codes.data, matrix.rows, columns, 1}
                                      : Matrix{matrix.values.data, matrix.rows, columns, 2};
   Matrix x{product.x, tokens, groups * columns, 2};

@@ -7,6 +7,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/plan/product_plan.h"
 #include "backend/cuda/ptx/async_copy.h"
+#include "backend/cuda/ptx/bytes.h"
 #include "backend/cuda/ptx/stmatrix.h"
 #include "backend/cuda/ptx/wgmma.h"
 #include "backend/cuda/ptx/wgmma_bf16.h"
@@ -98,11 +99,12 @@ struct Bf16Weights {
   __device__ void start_tile(const TileScales&, int, int) {}
 };
 
-// Two E4M3 codes, in the high bytes of the halves of `spread`, as BF16 times 2^-120: sign, the four
-// exponent bits and the three of the mantissa move to where BF16 has them. Subnormal codes become
-// subnormal numbers, so a multiplication by 2^120 makes all of them what they are.
+// Two E4M3 codes, each with its sign in all bits above it, as BF16 times 2^-120: the four exponent
+// bits and the three of the mantissa move to where BF16 has them, and signs between are cut.
+// Subnormal codes become subnormal numbers, so a multiplication by 2^120 makes all of them what
+// they are.
 __device__ __forceinline__ uint32_t small_bf16_pair(uint32_t spread) {
-  return (spread & 0x80008000u) | ((spread >> 4) & 0x07F007F0u);
+  return spread << 4 & 0x87F087F0u;
 }
 __device__ __forceinline__ uint32_t times(uint32_t pair, uint32_t factor) {
   const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair),
@@ -119,7 +121,7 @@ __device__ __forceinline__ uint32_t bf16_twice(float value) {
 // on lie in three tiles of scales at most; then a flag.
 //
 // A scale above 2^7 times 2^120 is no BF16 number: what is above goes into a second factor, for
-// whole tiles that have such a scale.
+// whole tiles that have such a scale; they have scales where others have factors.
 struct ExpandingScales {
   static constexpr float kRebias = 0x1p120f, kLargest = 0x1p7f;
   static constexpr int kBlock = kScaleBlock;
@@ -148,13 +150,18 @@ struct ExpandingScales {
     }
     sync_threads_of(barrier, 128);
     large = *flag != 0;
+    if (large) return;
+    for (int at = thread; at < 3 * blocks; at += 128) {
+      factors[at] = factor(__uint_as_float(factors[at]));
+    }
+    sync_threads_of(barrier, 128);
   }
 
   // Where the factors of a row (among those of all groups) begin.
   __device__ int row_factors(int row) const { return (row / kBlock - first_block) * blocks; }
 
-  __device__ float scale_at(int row_factors, int block) const {
-    return __uint_as_float(factors[row_factors + min(block, blocks - 1)]);
+  __device__ uint32_t factor_at(int row_factors, int block) const {
+    return factors[row_factors + min(block, blocks - 1)];
   }
   __device__ static uint32_t factor(float scale) {
     return bf16_twice(fminf(scale, kLargest) * kRebias);
@@ -206,26 +213,32 @@ struct Fp8Weights {
   // What was fetched becomes operands; `half` counts from the row's beginning in device memory.
   // Products that read `set` are done.
   __device__ __forceinline__ void expand(int half, int set) {
-    // Bytes 2 q and 2 q + 1 of eight, each to the high byte of a half.
-    const uint32_t pick = 0x1010u * (2 * (threadIdx.x % 4)) | 0x1000u;
+    // Bytes 2 q and 2 q + 1 of eight, with their signs.
+    const uint32_t pick = 0x1111u * (2 * (threadIdx.x % 4)) + 0x9180u;
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
-      const float of_upper = scales.scale_at(upper_factors, 2 * half + pair);
-      const float of_lower = scales.scale_at(lower_factors, 2 * half + pair);
-      const uint32_t factor[2] = {scales.factor(of_upper), scales.factor(of_lower)};
+      uint32_t factor[2] = {scales.factor_at(upper_factors, 2 * half + pair),
+                            scales.factor_at(lower_factors, 2 * half + pair)};
+      uint32_t rest[2];
+      if (scales.large) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          rest[i] = scales.rest(__uint_as_float(factor[i]));
+          factor[i] = scales.factor(__uint_as_float(factor[i]));
+        }
+      }
 #pragma unroll
       for (int step = 2 * pair; step < 2 * pair + 2; ++step) {
-        const uint32_t picked[4] = {__byte_perm(upper[step].x, upper[step].y, pick),
-                                    __byte_perm(lower[step].x, lower[step].y, pick),
-                                    __byte_perm(upper[step].z, upper[step].w, pick),
-                                    __byte_perm(lower[step].z, lower[step].w, pick)};
+        const uint32_t picked[4] = {picked_bytes(upper[step].x, upper[step].y, pick),
+                                    picked_bytes(lower[step].x, lower[step].y, pick),
+                                    picked_bytes(upper[step].z, upper[step].w, pick),
+                                    picked_bytes(lower[step].z, lower[step].w, pick)};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           operands[set][step][i] = times(small_bf16_pair(picked[i]), factor[i % 2]);
         }
       }
       if (!scales.large) continue;
-      const uint32_t rest[2] = {scales.rest(of_upper), scales.rest(of_lower)};
 #pragma unroll
       for (int step = 2 * pair; step < 2 * pair + 2; ++step) {
 #pragma unroll

@@ -162,6 +162,30 @@ TEST(GroupedLinear, ExpandsEveryCodeExactly) {
   CACHALOT_EXPECT_GPU_AGREES(grouped_linear, args);
 }
 
+// The same for few tokens, which have a kernel of their own: without and with scales that take two
+// factors.
+TEST(GroupedLinear, ExpandsCodesExactlyForFewTokens) {
+  constexpr int64_t kIn = 512, kTokens = 8;
+  for (const int largest : {6, 90}) {
+    RandomTensors random(9);
+    const GroupedLinearArgs args = grouped_args(random, kTokens, 2, 128, kIn, true);
+    const auto codes = const_cast<uint8_t*>(args.weight.codes.data);
+    for (int64_t i = 0; i < args.weight.codes.elements(); ++i) {
+      const auto code = static_cast<uint8_t>(i * 7 + i / kIn * 13);
+      codes[i] = (code & 0x7F) == 0x7F ? 0 : code;
+    }
+    const auto scales = const_cast<float*>(args.weight.scales.data);
+    for (int64_t i = 0; i < args.weight.scales.elements(); ++i)
+      scales[i] = std::ldexp(1.0f, largest - static_cast<int>(i * 5 % 97));
+    const auto x = const_cast<bf16*>(args.x.data);
+    std::fill_n(x, args.x.elements(), bf16{});
+    for (int64_t t = 0; t < kTokens; ++t)
+      for (int64_t group = 0; group < 2; ++group)
+        x[(t * 2 + group) * kIn + t * 64 + (t * 9 + group * 17) % 64] = to_bf16(1.0f);
+    CACHALOT_EXPECT_GPU_AGREES(grouped_linear, args);
+  }
+}
+
 TEST(GroupedLinear, TokensDoNotSeeTheirCompany) {
   for (const bool released : {true, false}) {
     const int64_t tokens = 270, groups = released ? 8 : 3, out = released ? 1024 : 96,
