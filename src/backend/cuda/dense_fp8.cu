@@ -7,8 +7,6 @@
 namespace cachalot::cuda {
 namespace {
 
-constexpr int64_t kFewRows = 64;
-
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 // What the copy engine can walk, and goes into a step's tiles. By the weight alone: the plain
@@ -18,7 +16,6 @@ bool fits_tensor_cores(const DenseMatrix& weight) {
          aligned(weight.scales.data);
 }
 
-// A kernel of its own: that a product's last block found the rows complete took longer.
 void normalize(Queue& queue, const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
   if (out.norm != nullptr) {
     normalize_rows(queue, out.y, out.norm, rows, weight.rows, out.norm_eps);
@@ -27,7 +24,7 @@ void normalize(Queue& queue, const DenseMatrix& weight, int64_t rows, const Fp8O
 
 }  // namespace
 
-void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const QuantizedRows& x,
+void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
                   const Fp8Output& out) {
   CACHALOT_CHECK(x.columns == weight.columns, "{} columns of x, {} of the weight", x.columns,
                  weight.columns);
@@ -36,8 +33,8 @@ void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, con
   if (out.y_f32 != nullptr || !fits_tensor_cores(weight)) {
     return multiply_plain(queue, weight, x, out);
   }
-  if (x.rows <= kFewRows) {
-    multiply_fp8_few(queue, scratch, weight, x, out);
+  if (fits_few(weight, x.rows)) {
+    multiply_fp8_few(queue, weight, x, out);
   } else {
     multiply_fp8_many(queue, weight, x, out);
   }
@@ -47,12 +44,13 @@ void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, con
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
                 int64_t rows, const Fp8Output& out) {
   if (rows == 0) return;
-  if (out.y_f32 == nullptr && fits_tensor_cores(weight) && quantizes_itself(weight, rows)) {
+  if (out.y_f32 == nullptr && fits_tensor_cores(weight) && fits_few(weight, rows) &&
+      quantizes_itself(weight, rows)) {
     CACHALOT_CHECK(aligned(x), "x at {}", static_cast<const void*>(x));
-    linear_fp8_few(queue, scratch, weight, x, rows, out);
-    return normalize(queue, weight, rows, out);
+    if (!linear_fp8_few(queue, weight, x, rows, out)) normalize(queue, weight, rows, out);
+    return;
   }
-  multiply_fp8(queue, scratch, weight, quantize_rows(queue, scratch, x, rows, weight.columns), out);
+  multiply_fp8(queue, weight, quantize_rows(queue, scratch, x, rows, weight.columns), out);
 }
 
 }  // namespace cachalot::cuda

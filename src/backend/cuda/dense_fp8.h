@@ -21,7 +21,7 @@ struct Fp8Output {
 };
 
 // x.columns == weight.columns. x is read, its weight fetched before that.
-void multiply_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const QuantizedRows& x,
+void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
                   const Fp8Output& out);
 
 // The same of x [rows, weight.columns], at a multiple of 16 bytes, which is quantized first.

@@ -1,263 +1,250 @@
-// Few rows of x (docs/kernels/dense_fp8.md). A block walks units: a tile of 128 weight rows, one
-// chunk of its columns, 8 to 64 rows of x. One thread brings steps of 128 columns into a ring of
-// stages; each consumer warpgroup multiplies 64 of the weight rows.
+// Few rows of x (docs/kernels/dense_fp8.md), called tokens here. A block takes a tile of 128 weight
+// rows and one chunk of the columns: one thread brings steps of 128 columns into a ring of stages,
+// each consumer warpgroup multiplies 64 of the weight rows. The chunks of a tile are the blocks of
+// a cluster: each adds a share of the tile, to which the others send their sums.
 #include <algorithm>
+#include <array>
+#include <bit>
 
-#include "backend/cuda/dense_fp8_parts.cuh"
+#include "backend/cuda/cluster_occupancy.h"
+#include "backend/cuda/dense_fp8_few_parts.cuh"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/ptx/wgmma_fp8.h"
+#include "backend/cuda/ptx/cluster.h"
+#include "backend/cuda/ptx/remote_copy.h"
 #include "backend/cuda/quantize_fp8.cuh"
+#include "backend/cuda/row_norm.cuh"
 
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kGroups = 2;  // consumer warpgroups, 64 weight rows each
-constexpr int kThreads = kGroups * 128 + 32;
+constexpr int kThreads = kFewGroups * 128 + 32;
 constexpr int kWeightBytes = kFewTileRows * kStepColumns;
-constexpr size_t kSharedBytes = size_t{222} << 10;
-// Of a chunk whose columns of x a block can keep: 8 rows take 1 KB a step. The longest of a
-// released weight has 40.
+constexpr int kTileScales = kFewTileRows / 32;  // of a block of 32 columns
+// So that a block of the next kernel fits beside and fetches weights while this one ends.
+constexpr int kSharedBytes = 112 << 10;
+constexpr int kBlocksAtOnce = 2;
+// Of a chunk: one box has the scales of all.
+constexpr int kMaxSteps = 256 / kStepBlocks;
+// Of a chunk whose columns of x a block can keep: 8 tokens take 1 KB a step.
 constexpr int kMaxKeptSteps = 40;
-// Rows times steps that a block quantizes sooner than a kernel for it would have run: 80 gained 2
+// Tokens times steps that a block quantizes sooner than a kernel for it would have run: 80 gained 2
 // us (wq_b), 128 lost half of one (engram), 320 lost 3 (main_proj).
 constexpr int64_t kMaxQuantized = 96;
+// Of more than 64 tokens: blocks that all run at a time on 132 multiprocessors.
+constexpr int64_t kMostBlocks = 264;
+// Tiles of a weight whose norm the kernel applies: one to a lane.
+constexpr int kMaxNormTiles = 32;
 
 struct Few {
-  CUtensorMap weight, tile_scales, x;
-  const uint4* x_values;     // [tokens, columns] BF16, where the kernel quantizes; or, quantized:
-  const uint32_t* x_scales;  // QuantizedRows::scales
-  int scale_stride;
+  CUtensorMap weight, tile_scales, x, x_scales;
+  const uint4* x_values;  // [tokens, columns] BF16, where the kernel quantizes
   int columns;
   int tokens, out;
-  Fp8Cut cut;
-  int tiles, units;
-  CacheHint hint;     // of the weight: read once, or again by the next rows of x
-  float* partial;     // [units, sums of a unit], where there are chunks
-  int32_t* arrivals;  // per tile and group of tokens
+  int steps, most_steps;  // of a row; of the longest chunk
+  int chunks_log, tiles, stages;
   __nv_bfloat16* y;
   const __nv_bfloat16* bias;
+  // Where the kernel applies the norm: all blocks run at a time.
+  const __nv_bfloat16* norm;
+  float norm_eps;
+  // Zero between operations: how many blocks have read, and sums of squares, [tokens, tiles].
+  uint32_t* norm_sums;
 };
 
-// Where a unit lies. Chunks of a tile are neighbours: their sums are added soon.
-struct Unit {
-  int tile, chunk, group;
+int64_t tiles_of(const DenseMatrix& weight) {
+  return (weight.rows + kFewTileRows - 1) / kFewTileRows;
+}
 
-  __device__ Unit(const Few& p, int unit) : chunk(unit % p.cut.chunks) {
-    const int rest = unit / p.cut.chunks;
-    tile = rest % p.tiles;
-    group = rest / p.tiles;
+// What a chunk's block adds of a tile: units first(chunk) .. first(chunk + 1). Where the norm is
+// applied, the first block all of them.
+template <class Product, bool kNorm>
+struct Shares {
+  int chunks_log;
+
+  __device__ int first(int chunk) const {
+    if (kNorm) return chunk == 0 ? 0 : Product::kUnits;
+    return chunk * Product::kUnits >> chunks_log;
   }
-};
-
-// The steps of this block, one after the other. Divisions are once a unit: the one thread that
-// brings steps has no others to hide them behind.
-struct Walk {
-  int unit, step, end, first_row, first_token;
-
-  template <class Layout>
-  __device__ Walk(const Few& p, Layout layout) : unit(static_cast<int>(blockIdx.x)) {
-    enter(p, layout);
+  __device__ int owner(int unit) const {
+    return kNorm ? 0 : unit / (Product::kUnits >> chunks_log);
   }
-  __device__ bool done(const Few& p) const { return unit >= p.units; }
-  template <class Layout>
-  __device__ void next(const Few& p, Layout layout) {
-    if (++step < end) return;
-    unit += static_cast<int>(gridDim.x);
-    enter(p, layout);
+  // Units of the largest share.
+  __host__ __device__ int most() const {
+    return kNorm ? Product::kUnits : Product::kUnits >> chunks_log;
   }
-
- private:
-  template <class Layout>
-  __device__ void enter(const Few& p, Layout) {
-    const Unit where(p, unit);
-    step = p.cut.first_step(where.chunk);
-    end = p.cut.first_step(where.chunk + 1);
-    first_row = where.tile * kFewTileRows;
-    first_token = where.group * Layout::kTokens;
+  __host__ __device__ int bytes() const {
+    return chunks_log == 0 ? 0 : (most() << chunks_log) * 32 * static_cast<int>(sizeof(float4));
   }
 };
 
-// With kQuantizes the block quantizes a chunk's columns of x itself, and keeps them: one kernel
-// less to wait for. Else x comes with the weight's steps.
-template <int kTokens_, bool kQuantizes>
+// Where things lie in shared memory. With kQuantizes the block quantizes its columns of x itself,
+// and keeps them: one kernel less to wait for. Else x comes with the weight's steps. Scales come at
+// once, for as many steps as the longest chunk has.
+template <class Product, bool kQuantizes>
 struct Layout {
-  static constexpr int kTokens = kTokens_;
+  static constexpr int kTokens = Product::kTokens;
   static constexpr int kTokenBytes = kTokens * kStepColumns;
-  static constexpr int kTileScalesAt = kWeightBytes + (kQuantizes ? 0 : kTokenBytes);
-  static constexpr int kTokenScalesAt = kTileScalesAt + 128;
-  static constexpr int kStageBytes = kTileScalesAt + 1024;
-  static constexpr int kKeptStep = kTokenBytes + kTokens * static_cast<int>(sizeof(uint32_t));
-  static constexpr int kKeptBytes = kQuantizes ? kMaxKeptSteps * kKeptStep : 0;
-  static constexpr int kStages = (static_cast<int>(kSharedBytes) - 2048 - kKeptBytes) / kStageBytes;
-  static constexpr uint32_t kBytes = kTileScalesAt +
-                                     kFewTileRows / 32 * kStepBlocks * sizeof(float) +
-                                     (kQuantizes ? 0 : kTokens * sizeof(uint32_t));
+  static constexpr uint32_t kStageBytes = kWeightBytes + (kQuantizes ? 0 : kTokenBytes);
+
+  int stages;
+  int kept_at, token_scales_at, tile_scales_at, received_at, barriers_at;
+  int bytes;
+
+  __host__ __device__ Layout(int steps, int stages, int received) : stages(stages) {
+    kept_at = stages * static_cast<int>(kStageBytes);
+    token_scales_at = kept_at + (kQuantizes ? steps * kTokenBytes : 0);
+    tile_scales_at = (token_scales_at + steps * kTokens * 4 + 127) / 128 * 128;
+    received_at = tile_scales_at + kTileScales * steps * static_cast<int>(sizeof(float4));
+    barriers_at = received_at + received;
+    bytes = 1024 + barriers_at + 1024;
+  }
 };
 
-template <int kTokens, bool kQuantizes>
+template <class Product, bool kQuantizes, bool kNorm>
 class Block {
-  using L = Layout<kTokens, kQuantizes>;
+  using L = Layout<Product, kQuantizes>;
 
  public:
-  __device__ Block(const Few& p, uint8_t* shared) : p_(p) {
+  __device__ Block(const Few& p, uint8_t* shared)
+      : p_(p),
+        shares_{p.chunks_log},
+        chunk_(static_cast<int>(blockIdx.x) & ((1 << p.chunks_log) - 1)),
+        tile_(static_cast<int>(blockIdx.x) >> p.chunks_log),
+        first_step_(chunk_ * p.steps >> p.chunks_log),
+        steps_(((chunk_ + 1) * p.steps >> p.chunks_log) - first_step_),
+        first_token_(static_cast<int>(blockIdx.y) * Product::kTokens) {
+    const L layout(p.most_steps, p.stages, shares_.bytes());
     const uint32_t at = shared_address(shared);
     stages_ = shared + (1024 - at % 1024) % 1024;
-    kept_ = stages_ + L::kStages * L::kStageBytes;
-    kept_scales_ = reinterpret_cast<uint32_t*>(kept_ + (L::kKeptBytes > 0 ? kMaxKeptSteps : 0) *
-                                                           L::kTokenBytes);
-    full_ = reinterpret_cast<Barrier*>(kept_ + L::kKeptBytes);
-    empty_ = full_ + L::kStages;
-    last_ = reinterpret_cast<int*>(empty_ + L::kStages);
+    kept_ = stages_ + layout.kept_at;
+    token_scales_ = reinterpret_cast<uint32_t*>(stages_ + layout.token_scales_at);
+    tile_scales_ = reinterpret_cast<float4*>(stages_ + layout.tile_scales_at);
+    received_ = reinterpret_cast<float4*>(stages_ + layout.received_at);
+    full_ = reinterpret_cast<Barrier*>(stages_ + layout.barriers_at);
+    empty_ = full_ + p.stages;
+    parts_ = empty_ + p.stages;
+    squares_ = reinterpret_cast<float*>(parts_ + 1);
+    divisors_ = squares_ + 8 * 8;
   }
 
   __device__ void start() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < L::kStages; ++i) {
+      for (int i = 0; i < p_.stages; ++i) {
         barrier_init(&full_[i], 1);
-        barrier_init(&empty_[i], kGroups * 4);
+        barrier_init(&empty_[i], kFewWarps);
       }
+      barrier_init(parts_, 1);
       fence_barrier_init();
+      if (p_.chunks_log > 0) expect_parts();
     }
     __syncthreads();
+    if (p_.chunks_log > 0) cluster_arrive();
+  }
+  __device__ void meet_cluster() const {
+    if (p_.chunks_log > 0) cluster_wait();
   }
 
   // One thread. What of the weight fits into the stages is under way before x is there.
   __device__ void produce() const {
-    const L layout;
-    int ahead = 0;
-    for (Walk walk(p_, layout); !walk.done(p_) && ahead < L::kStages; walk.next(p_, layout)) {
-      bring_weight(walk, ahead++);
+    const int ahead = min(steps_, p_.stages);
+    constexpr uint32_t kScaleBytes =
+        kTileScales * sizeof(float4) + (kQuantizes ? 0 : Product::kTokens * sizeof(uint32_t));
+#pragma unroll 1
+    for (int step = 0; step < ahead; ++step) {
+      barrier_expect(&full_[step], L::kStageBytes + (step == 0 ? p_.most_steps * kScaleBytes : 0));
+      bring_weight(step, step);
+      if (step == 0) {
+        copy_box(tile_scales_, p_.tile_scales, first_step_ * kStepBlocks, tile_ * kTileScales,
+                 &full_[0]);
+      }
+    }
+    if (!kQuantizes) {
+      wait_for_inputs();
+      copy_box(token_scales_, p_.x_scales, first_token_, first_step_, &full_[0]);
+#pragma unroll 1
+      for (int step = 0; step < ahead; ++step) bring_x(step, step);
+    }
+    int stage = 0, parity = 0;
+#pragma unroll 1
+    for (int step = ahead; step < steps_; ++step) {
+      barrier_wait(&empty_[stage], parity);
+      barrier_expect(&full_[stage], L::kStageBytes);
+      bring_weight(step, stage);
+      if (!kQuantizes) bring_x(step, stage);
+      if (++stage == p_.stages) {
+        stage = 0;
+        parity ^= 1;
+      }
     }
     // Only weights, if x is not brought here.
-    if (!kQuantizes) wait_for_inputs();
-    int stage = 0, round = 0;
-    for (Walk walk(p_, layout); !walk.done(p_); walk.next(p_, layout)) {
-      if (round > 0) {
-        barrier_wait(&empty_[stage], (round - 1) % 2);
-        bring_weight(walk, stage);
-      }
-      if (!kQuantizes) bring_x(walk, stage);
-      if (++stage == L::kStages) {
-        stage = 0;
-        ++round;
-      }
-    }
+    if (kQuantizes) wait_for_inputs();
   }
 
-  __device__ void consume(int group) const {
-    wait_for_inputs();
-    const int thread = static_cast<int>(threadIdx.x) % 128, warp = thread / 32;
-    const int quad = thread % 4;
-    int stage = 0, parity = 0, kept_chunk = -1;
-    for (int unit = static_cast<int>(blockIdx.x); unit < p_.units;
-         unit += static_cast<int>(gridDim.x)) {
-      const Unit where(p_, unit);
-      const int steps = p_.cut.first_step(where.chunk + 1) - p_.cut.first_step(where.chunk);
-      if (kQuantizes && where.chunk != kept_chunk) {
-        kept_chunk = where.chunk;
-        quantize(p_.cut.first_step(where.chunk), steps);
-      }
-      float sums[kTokens / 2] = {};
-      for (int step = 0; step < steps; ++step) {
-        const uint8_t* from = stages_ + stage * L::kStageBytes;
-        barrier_wait(&full_[stage], parity);
-        const uint64_t weight =
-            shared_descriptor(from + group * 64 * kStepColumns, SharedLayout::swizzle_128, 1024);
-        const uint64_t x =
-            shared_descriptor(kQuantizes ? kept_ + step * L::kTokenBytes : from + kWeightBytes,
-                              SharedLayout::swizzle_128, 1024);
-        // Before the products: while they read shared memory it serves nobody else.
-        const float4 tile_scales =
-            reinterpret_cast<const float4*>(from + L::kTileScalesAt)[group * 2 + warp / 2];
-        const auto* x_scales = reinterpret_cast<const uint2*>(
-            kQuantizes ? reinterpret_cast<const uint8_t*>(kept_scales_ + step * kTokens)
-                       : from + L::kTokenScalesAt);
-        uint2 codes[kTokens / 8];
+  __device__ void consume() {
+    if (kNorm && chunk_ == 0) {
 #pragma unroll
-        for (int j = 0; j < kTokens / 8; ++j) {
-          codes[j] = x_scales[4 * j + quad];
-        }
-        // One block's products are added while the next one's are in the tensor cores.
-        float products[2][kTokens / 2];
-        const auto multiply = [&](int block) {
-          wgmma_fence();
-          wgmma_fp8(products[block % 2], advance_descriptor(weight, block * 32),
-                    advance_descriptor(x, block * 32), false);
-          wgmma_commit();
-        };
-        const auto add = [&](int block) {
-          wgmma_hold(products[block % 2]);
-#pragma unroll
-          for (int j = 0; j < kTokens / 8; ++j) {
-            const float low = block_scale(codes[j].x, block) * at(tile_scales, block);
-            const float high = block_scale(codes[j].y, block) * at(tile_scales, block);
-            const float* d = &products[block % 2][4 * j];
-            float* sum = &sums[4 * j];
-            sum[0] = add_block(sum[0], d[0], low);
-            sum[1] = add_block(sum[1], d[1], high);
-            sum[2] = add_block(sum[2], d[2], low);
-            sum[3] = add_block(sum[3], d[3], high);
-          }
-        };
-        multiply(0);
-        multiply(1);
-        wgmma_wait<1>();
-        add(0);
-        multiply(2);
-        wgmma_wait<1>();
-        add(1);
-        multiply(3);
-        wgmma_wait<1>();
-        add(2);
-        wgmma_wait<0>();
-        if (thread % 32 == 0) barrier_arrive(&empty_[stage]);
-        add(3);
-        if (++stage == L::kStages) {
-          stage = 0;
-          parity ^= 1;
-        }
+      for (int i = 0; i < 2; ++i) {
+        const int row =
+            tile_ * kFewTileRows + Product::row(static_cast<int>(threadIdx.x) / 32, 2 * i);
+        if (row < p_.out) norm_[i] = __bfloat162float(p_.norm[row]);
       }
-      finish(where, unit, group, sums);
     }
+    wait_for_inputs();
+    const int group = static_cast<int>(threadIdx.x) / 128;
+    if (kQuantizes) quantize();
+    int stage = 0, parity = 0;
+    float sums[4 * Product::kFragments] = {};
+    for (int step = 0; step < steps_; ++step) {
+      const uint8_t* from = stages_ + stage * L::kStageBytes;
+      barrier_wait(&full_[stage], parity);
+      Product::add({.weight = from,
+                    .tokens = kQuantizes ? kept_ + step * L::kTokenBytes : from + kWeightBytes,
+                    .tile_scales = tile_scales_ + step,
+                    .next_tile = p_.most_steps,
+                    .token_scales = token_scales_ + step * Product::kTokens},
+                   group, sums, [&] {
+                     if (threadIdx.x % 32 == 0) barrier_arrive(&empty_[stage]);
+                   });
+      if (++stage == p_.stages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+    finish(sums);
   }
 
  private:
-  __device__ void bring_weight(const Walk& walk, int stage) const {
-    uint8_t* at_stage = stages_ + stage * L::kStageBytes;
-    barrier_expect(&full_[stage], L::kBytes);
-    copy_box(at_stage, p_.weight, walk.step * kStepColumns, walk.first_row, &full_[stage], p_.hint);
-    copy_box(at_stage + L::kTileScalesAt, p_.tile_scales, walk.step * kStepBlocks,
-             walk.first_row / 32, &full_[stage]);
+  __device__ void bring_weight(int step, int stage) const {
+    copy_box(stages_ + stage * L::kStageBytes, p_.weight, (first_step_ + step) * kStepColumns,
+             tile_ * kFewTileRows, &full_[stage],
+             gridDim.y == 1 ? CacheHint::evict_first : CacheHint::evict_normal);
   }
-  __device__ void bring_x(const Walk& walk, int stage) const {
-    uint8_t* at_stage = stages_ + stage * L::kStageBytes;
-    copy_box(at_stage + kWeightBytes, p_.x, walk.step * kStepColumns, walk.first_token,
-             &full_[stage], CacheHint::evict_last);
-    copy_bulk(at_stage + L::kTokenScalesAt,
-              p_.x_scales + walk.step * p_.scale_stride + walk.first_token,
-              kTokens * sizeof(uint32_t), &full_[stage], CacheHint::evict_last);
+  __device__ void bring_x(int step, int stage) const {
+    copy_box(stages_ + stage * L::kStageBytes + kWeightBytes, p_.x,
+             (first_step_ + step) * kStepColumns, first_token_, &full_[stage],
+             CacheHint::evict_last);
   }
 
-  // Keeps `steps` steps of x from `first` on, as the copy engine would have brought them. All
-  // consumers take part: 8 columns each, four neighbours a group.
-  __device__ void quantize(int first, int steps) const {
+  // Keeps the chunk's steps of x as the copy engine would have brought them. All consumers take
+  // part: 8 columns each, four neighbours a group.
+  __device__ void quantize() const {
     constexpr int kAhead = 4;  // loads of a thread before the first is used
     // Rows that x does not have stay what they are: their results are not stored.
-    const int per_row = steps * (kStepColumns / 8), count = p_.tokens * per_row;
-    const int row_loads = p_.columns / 8, first_load = first * (kStepColumns / 8);
-    meet();
-    for (int begin = 0; begin < count; begin += kAhead * kGroups * 128) {
+    const int per_row = steps_ * (kStepColumns / 8), count = p_.tokens * per_row;
+    const int row_loads = p_.columns / 8, first_load = first_step_ * (kStepColumns / 8);
+    for (int begin = 0; begin < count; begin += kAhead * kFewGroups * 128) {
       uint4 packed[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int item = begin + i * kGroups * 128 + static_cast<int>(threadIdx.x);
+        const int item = begin + i * kFewGroups * 128 + static_cast<int>(threadIdx.x);
         const int token = item / per_row;
         packed[i] =
             item < count ? p_.x_values[token * row_loads + first_load + item % per_row] : uint4{};
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int item = begin + i * kGroups * 128 + static_cast<int>(threadIdx.x);
+        const int item = begin + i * kFewGroups * 128 + static_cast<int>(threadIdx.x);
+        if (begin + i * kFewGroups * 128 >= count) break;
         const EightCodes eight = quantize_eight(packed[i]);
         if (item >= count) continue;
         const int token = item / per_row, column = item % per_row * 8;
@@ -265,7 +252,7 @@ class Block {
         *reinterpret_cast<uint2*>(kept_ + step * L::kTokenBytes + token * kStepColumns +
                                   (in_step / 16 ^ token % 8) * 16 + in_step % 16) = eight.codes;
         if (in_step % 32 == 0) {
-          reinterpret_cast<uint8_t*>(&kept_scales_[step * kTokens + token])[in_step / 32] =
+          reinterpret_cast<uint8_t*>(&token_scales_[step * L::kTokens + token])[in_step / 32] =
               static_cast<uint8_t>(eight.scale);
         }
       }
@@ -275,160 +262,273 @@ class Block {
   }
 
   // The consumers of a block meet.
-  __device__ static void meet() { sync_threads_of(1, kGroups * 128); }
-  // Whether this block is the last of `count` to come here. What the others wrote before is then
-  // visible.
-  __device__ bool last_of(int32_t* arrivals, int count) const {
-    meet();
-    if (threadIdx.x == 0) {
-      __threadfence();
-      *last_ = atomicAdd(arrivals, 1) == count - 1;
-      if (*last_) *arrivals = 0;
-      __threadfence();
-    }
-    meet();
-    return *last_;
+  __device__ static void meet() { sync_threads_of(1, kFewGroups * 128); }
+
+  // Whether this lane's sums are of tokens.
+  __device__ bool has_tokens() const {
+    return Product::kTokens > 8 || Product::token(0, 0) < p_.tokens;
+  }
+  __device__ void expect_parts() const {
+    const int lanes = Product::kTokens > 8 ? 32 : 8 * min(4, (p_.tokens + 1) / 2);
+    const int units = shares_.first(chunk_ + 1) - shares_.first(chunk_);
+    barrier_expect(parts_,
+                   static_cast<uint32_t>((units << p_.chunks_log) * lanes * sizeof(float4)));
   }
 
-  // Registers 4 * j ... of the sums.
-  __device__ void write(const Unit& where, int group, int j, float a, float b, float c,
-                        float d) const {
-    const int thread = static_cast<int>(threadIdx.x) % 128;
-    const int first_row =
-        where.tile * kFewTileRows + group * 64 + thread / 32 * 16 + thread % 32 / 4;
-    const int first_token = where.group * kTokens + j * 8 + thread % 4 * 2;
-    const float sums[4] = {a, b, c, d};
+  // This block's sums, or its share of those of its cluster, go where they belong.
+  __device__ void finish(const float (&sums)[4 * Product::kFragments]) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto fragment = [&](int j) {
+      return float4{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
+    };
+    if (p_.chunks_log == 0) {
+#pragma unroll
+      for (int j = 0; j < Product::kFragments; ++j) {
+        write(Product::unit(warp, j), fragment(j));
+      }
+      return;
+    }
+    meet_cluster();
+    if (has_tokens()) {
+#pragma unroll
+      for (int j = 0; j < Product::kFragments; ++j) {
+        const int unit = Product::unit(warp, j), owner = shares_.owner(unit);
+        const int place = chunk_ * shares_.most() + unit - shares_.first(owner);
+        store_counted(address_in_block(received_ + place * 32 + lane, owner), fragment(j),
+                      address_in_block(parts_, owner));
+      }
+    }
+    const int first = shares_.first(chunk_), count = shares_.first(chunk_ + 1) - first;
+    if (count == 0) return;
+    barrier_wait_for_cluster(parts_, 0);
+    float4 total{};
+    for (int unit = warp; unit < count; unit += kFewWarps) {
+      total = {kNothing, kNothing, kNothing, kNothing};
+#pragma unroll 8
+      for (int chunk = 0; chunk < 1 << p_.chunks_log; ++chunk) {
+        const float4 part = received_[(chunk * shares_.most() + unit) * 32 + lane];
+        total.x += part.x;
+        total.y += part.y;
+        total.z += part.z;
+        total.w += part.w;
+      }
+      if constexpr (!kNorm) write(first + unit, total);
+    }
+    if constexpr (kNorm) normalize(total);
+  }
+
+  __device__ void write(int unit, const float4& sums) const {
+    const float four[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = first_row + i / 2 * 8, token = first_token + i % 2;
+      const int row = tile_ * kFewTileRows + Product::row(unit, i);
+      const int token = first_token_ + Product::token(unit, i);
       if (row >= p_.out || token >= p_.tokens) continue;
-      p_.y[int64_t{token} * p_.out + row] = __float2bfloat16_rn(with_bias(sums[i], p_.bias, row));
+      p_.y[int64_t{token} * p_.out + row] = __float2bfloat16_rn(with_bias(four[i], p_.bias, row));
     }
   }
 
-  __device__ void finish(const Unit& where, int unit, int group,
-                         const float (&sums)[kTokens / 2]) const {
-    const int thread = static_cast<int>(threadIdx.x) % 128;
-    if (p_.cut.chunks > 1) {
-      // Sums in the order of registers and threads: what is written together is read together.
-      constexpr int kQuads = kTokens / 8, kTogether = 8;
-      const auto part = [&](int of_unit) {
-        return reinterpret_cast<float4*>(p_.partial) +
-               (int64_t{of_unit} * kGroups + group) * kQuads * 128 + thread;
-      };
+  // The same as row_norm.cu does to a row. All consumers of the first block of each cluster come, a
+  // warp with 16 rows of the weight. They tell the other clusters their sums of squares through
+  // memory: a word that is not zero is there.
+  __device__ void normalize(const float4& total) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = tile_ * kFewTileRows + Product::row(warp, 0), quad = lane % 4;
+    uint32_t* const tile_sums = p_.norm_sums + 1;
+    const float four[4] = {total.x, total.y, total.z, total.w};
+    float values[4];
 #pragma unroll
-      for (int j = 0; j < kQuads; ++j) {
-        __stcg(part(unit) + j * 128,
-               float4{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]});
-      }
-      if (!last_of(&p_.arrivals[where.group * p_.tiles + where.tile], p_.cut.chunks)) return;
-      const int first = unit - where.chunk;
-#pragma unroll 1
-      for (int j = 0; j < kQuads; ++j) {
-        float4 sum = {kNothing, kNothing, kNothing, kNothing};
-        for (int chunk = 0; chunk < p_.cut.chunks; chunk += kTogether) {
-          // All on their way before the first is added.
-          float4 parts[kTogether];
-#pragma unroll
-          for (int i = 0; i < kTogether; ++i) {
-            if (chunk + i < p_.cut.chunks) parts[i] = __ldcg(part(first + chunk + i) + j * 128);
-          }
-#pragma unroll
-          for (int i = 0; i < kTogether; ++i) {
-            if (chunk + i >= p_.cut.chunks) break;
-            sum.x += parts[i].x;
-            sum.y += parts[i].y;
-            sum.z += parts[i].z;
-            sum.w += parts[i].w;
-          }
-        }
-        write(where, group, j, sum.x, sum.y, sum.z, sum.w);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < kTokens / 8; ++j) {
-        write(where, group, j, sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int at = row + i / 2 * 8;
+      values[i] = at < p_.out
+                      ? __bfloat162float(__float2bfloat16_rn(with_bias(four[i], p_.bias, at)))
+                      : 0.0f;
     }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float sum = square_pair(values[i], values[i + 2]);
+#pragma unroll
+      for (int distance = 4; distance < 32; distance *= 2) {
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+      }
+      if (lane < 4) squares_[warp * 8 + quad * 2 + i] = sum;
+    }
+    meet();
+    if (warp < p_.tokens) {
+      float sum = squares_[lane % 8 * 8 + warp];
+#pragma unroll
+      for (int distance = 1; distance < 8; distance *= 2) {
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+      }
+      volatile uint32_t* const of_token = tile_sums + warp * p_.tiles;
+      if (lane == 0) of_token[tile_] = __float_as_uint(sum) | 0x80000000u;
+      uint32_t word;
+      do {
+        word = lane < p_.tiles ? of_token[lane] : 0x80000000u;
+      } while (!__all_sync(~0u, word != 0));
+      sum = 0;
+      for (int i = 0; i < p_.tiles; i += 4) {
+        const uint32_t from = __shfl_sync(~0u, word, lane % 4 + i);
+        sum = __fadd_rn(sum, __uint_as_float(from & 0x7FFFFFFFu));
+      }
+      const float divisor = norm_divisor<1, 2>(sum, p_.out, p_.norm_eps);
+      if (lane == 0) divisors_[warp] = divisor;
+    }
+    meet();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = quad * 2 + i % 2, at = row + i / 2 * 8;
+      if (token >= p_.tokens || at >= p_.out) continue;
+      p_.y[int64_t{token} * p_.out + at] =
+          __float2bfloat16_rn(normalized(values[i], norm_[i / 2], divisors_[token]));
+    }
+    // The last block to have read leaves zeros behind.
+    if (warp != 0) return;
+    uint32_t before = 0;
+    if (lane == 0) before = atomicAdd(p_.norm_sums, 1);
+    if (static_cast<int>(__shfl_sync(~0u, before, 0)) != p_.tiles - 1) return;
+    for (int i = lane; i < p_.tokens * p_.tiles; i += 32) tile_sums[i] = 0;
+    if (lane == 0) *p_.norm_sums = 0;
   }
 
   const Few& p_;
+  const Shares<Product, kNorm> shares_;
+  const int chunk_, tile_, first_step_, steps_, first_token_;
   uint8_t *stages_, *kept_;
-  uint32_t* kept_scales_;  // [steps, kTokens]
-  Barrier *full_, *empty_;
-  int* last_;
+  uint32_t* token_scales_;  // [steps, kTokens], a step's four E8M0 codes
+  float4* tile_scales_;     // [kTileScales, steps], of a step's four blocks
+  float4* received_;        // [chunks, units of the largest share, 32]
+  Barrier *full_, *empty_, *parts_;
+  float norm_[2] = {};          // of the rows that a warp of the first block normalizes
+  float *squares_, *divisors_;  // [units, tokens], [tokens]
 };
 
-template <int kTokens, bool kQuantizes>
-__global__ void __launch_bounds__(kThreads, 1) multiply(const __grid_constant__ Few p) {
+template <class Product, bool kQuantizes, bool kNorm>
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) multiply(const __grid_constant__ Few p) {
   extern __shared__ uint8_t shared[];
-  const Block<kTokens, kQuantizes> block(p, shared);
+  Block<Product, kQuantizes, kNorm> block(p, shared);
   block.start();
   let_next_start();
-  const int group = static_cast<int>(threadIdx.x) / 128;
-  if (group < kGroups) {
-    block.consume(group);
-  } else if (threadIdx.x % 32 == 0) {
-    block.produce();
+  if (threadIdx.x < kFewGroups * 128) {
+    block.consume();
   } else {
-    wait_for_inputs();
+    if (threadIdx.x % 32 == 0) {
+      block.produce();
+    } else {
+      wait_for_inputs();
+    }
+    __syncwarp();
+    block.meet_cluster();
   }
 }
 
-// x_values where kQuantizes, else x.
-template <int kTokens, bool kQuantizes = false>
-void start(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x_values,
-           const QuantizedRows& x, const Fp8Output& out) {
+// How many clusters of this kernel run at once.
+template <class Product, bool kQuantizes, bool kNorm>
+int clusters_at_once(int chunks, int shared_bytes) {
+  struct Known {
+    int shared_bytes = 0, clusters = 0;
+  };
+  thread_local std::array<Known, kMaxChunks + 1> known;
+  Known& of = known[static_cast<size_t>(chunks)];
+  if (of.shared_bytes != shared_bytes) {
+    of.clusters = most_clusters("linear", multiply<Product, kQuantizes, kNorm>,
+                                {.threads = kThreads,
+                                 .shared_bytes = static_cast<size_t>(shared_bytes),
+                                 .cluster = chunks});
+    of.shared_bytes = shared_bytes;
+  }
+  return of.clusters;
+}
+
+// x_values where kQuantizes, else x. Whether it was started: with kNorm all blocks must run at a
+// time.
+template <class Product, bool kQuantizes = false, bool kNorm = false>
+bool start(Queue& queue, const DenseMatrix& weight, const bf16* x_values, const QuantizedRows& x,
+           const Fp8Output& out) {
+  using L = Layout<Product, kQuantizes>;
   const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
-  const auto tiles = static_cast<int>((weight.rows + kFewTileRows - 1) / kFewTileRows);
-  const auto groups = static_cast<int>((x.rows + kTokens - 1) / kTokens);
-  const int units = tiles * cut.chunks * groups;
-  CACHALOT_CHECK(tiles * groups <= Queue::kCounters, "{} tiles, {} groups", tiles, groups);
+  const auto groups = static_cast<unsigned>((x.rows + Product::kTokens - 1) / Product::kTokens);
+  const auto tiles = static_cast<int>(tiles_of(weight));
+  const int steps = cut.most_steps(),
+            chunks_log = std::countr_zero(static_cast<unsigned>(cut.chunks));
+  const int received = Shares<Product, kNorm>{chunks_log}.bytes();
+  const int room = kSharedBytes - L(steps, 0, received).bytes;
+  const L layout(steps, std::min(steps, room / static_cast<int>(L::kStageBytes)), received);
+  CACHALOT_CHECK(layout.stages >= 2 || layout.stages == steps, "{} stages", layout.stages);
+  if (kNorm && (cut.chunks == 1 || tiles > kMaxNormTiles ||
+                clusters_at_once<Product, kQuantizes, kNorm>(cut.chunks, layout.bytes) < tiles)) {
+    return false;
+  }
   Few p{.weight = codes_map(weight.codes.data, weight.rows, weight.columns, kFewTileRows),
-        .tile_scales = tile_scales_map(weight, kFewTileRows / 32),
+        .tile_scales = tile_scales_map(weight, kTileScales, steps),
         .x_values = reinterpret_cast<const uint4*>(x_values),
-        .x_scales = x.scales,
-        .scale_stride = static_cast<int>(x.scale_stride),
         .columns = static_cast<int>(x.columns),
         .tokens = static_cast<int>(x.rows),
         .out = static_cast<int>(weight.rows),
-        .cut = cut,
+        .steps = cut.steps,
+        .most_steps = steps,
+        .chunks_log = chunks_log,
         .tiles = tiles,
-        .units = units,
-        .hint = groups == 1 ? CacheHint::evict_first : CacheHint::evict_normal,
-        .arrivals = queue.counters(),
+        .stages = layout.stages,
         .y = reinterpret_cast<__nv_bfloat16*>(out.y),
-        .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias)};
-  if (!kQuantizes) p.x = codes_map(x.codes, x.rows, x.columns, kTokens);
-  if (cut.chunks > 1) {
-    p.partial = scratch.allocate<float>(int64_t{units} * kFewTileRows * kTokens);
+        .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias),
+        .norm = reinterpret_cast<const __nv_bfloat16*>(out.norm),
+        .norm_eps = out.norm_eps,
+        .norm_sums = reinterpret_cast<uint32_t*>(queue.counters())};
+  if (!kQuantizes) {
+    p.x = codes_map(x.codes, x.rows, x.columns, Product::kTokens);
+    p.x_scales = tensor_map(x.scales, {.type = CU_TENSOR_MAP_DATA_TYPE_UINT32,
+                                       .rows = x.columns / kStepColumns,
+                                       .columns = x.scale_stride,
+                                       .row_bytes = x.scale_stride * 4,
+                                       .box_rows = steps,
+                                       .box_columns = Product::kTokens,
+                                       .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE});
   }
-  launch(queue, "linear", multiply<kTokens, kQuantizes>,
-         {.blocks = dim3(std::min(units, queue.multiprocessors())),
+  launch(queue, "linear", multiply<Product, kQuantizes, kNorm>,
+         {.blocks = dim3(tiles * cut.chunks, groups),
           .threads = kThreads,
-          .shared_bytes = kSharedBytes},
+          .shared_bytes = static_cast<size_t>(layout.bytes),
+          .cluster = cut.chunks},
          p);
+  return true;
 }
 
 }  // namespace
 
-void multiply_fp8_few(Queue& queue, Scratch& scratch, const DenseMatrix& weight,
-                      const QuantizedRows& x, const Fp8Output& out) {
-  if (x.rows <= 8) return start<8>(queue, scratch, weight, nullptr, x, out);
-  if (x.rows <= 16) return start<16>(queue, scratch, weight, nullptr, x, out);
-  if (x.rows <= 32) return start<32>(queue, scratch, weight, nullptr, x, out);
-  start<64>(queue, scratch, weight, nullptr, x, out);
+void multiply_fp8_few(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
+                      const Fp8Output& out) {
+  if (x.rows <= 8) {
+    start<WeightTimesTokens<8>>(queue, weight, nullptr, x, out);
+  } else if (x.rows <= 16) {
+    start<WeightTimesTokens<16>>(queue, weight, nullptr, x, out);
+  } else {
+    start<TokensTimesWeight>(queue, weight, nullptr, x, out);
+  }
+}
+
+bool fits_few(const DenseMatrix& weight, int64_t rows) {
+  const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
+  const int64_t groups = (rows + TokensTimesWeight::kTokens - 1) / TokensTimesWeight::kTokens;
+  return cut.most_steps() <= kMaxSteps &&
+         (groups == 1 || tiles_of(weight) * cut.chunks * groups <= kMostBlocks);
 }
 
 bool quantizes_itself(const DenseMatrix& weight, int64_t rows) {
-  const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
-  const int64_t steps = (cut.steps + cut.chunks - 1) / cut.chunks;
+  const int steps = cut_fp8(weight.rows, weight.columns).most_steps();
   return rows <= 8 && steps <= kMaxKeptSteps && rows * steps <= kMaxQuantized;
 }
 
-void linear_fp8_few(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
-                    int64_t rows, const Fp8Output& out) {
-  start<8, true>(queue, scratch, weight, x, {.rows = rows, .columns = weight.columns}, out);
+bool linear_fp8_few(Queue& queue, const DenseMatrix& weight, const bf16* x, int64_t rows,
+                    const Fp8Output& out) {
+  const QuantizedRows shape{.rows = rows, .columns = weight.columns};
+  if (out.norm != nullptr &&
+      start<WeightTimesTokens<8>, true, true>(queue, weight, x, shape, out)) {
+    return true;
+  }
+  start<WeightTimesTokens<8>, true>(queue, weight, x, shape, out);
+  return false;
 }
 
 }  // namespace cachalot::cuda

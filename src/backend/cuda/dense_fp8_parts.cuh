@@ -43,14 +43,14 @@ inline CUtensorMap codes_map(const uint8_t* codes, int64_t rows, int64_t columns
                             .box_rows = box_rows,
                             .box_columns = kStepColumns});
 }
-// The scales of a weight's tiles: those of a step, for `box_rows` * 32 rows.
-inline CUtensorMap tile_scales_map(const DenseMatrix& weight, int box_rows) {
+// The scales of a weight's tiles: those of `steps` steps, for `box_rows` * 32 rows.
+inline CUtensorMap tile_scales_map(const DenseMatrix& weight, int box_rows, int steps = 1) {
   return tensor_map(weight.scales.data, {.type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                                          .rows = blocks_of(weight.rows),
                                          .columns = weight.columns / 32,
                                          .row_bytes = weight.columns / 32 * 4,
                                          .box_rows = box_rows,
-                                         .box_columns = kStepBlocks,
+                                         .box_columns = steps * kStepBlocks,
                                          .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE});
 }
 

@@ -106,7 +106,7 @@ TEST(DenseFp8, MultipliesQuantizedRowsAlike) {
     linear(gpu_queue(), args);
     std::unique_ptr<void, ReleaseTo> other(memory.allocate(args.y.bytes()), {&memory});
     cuda::Scratch scratch(gpu_queue());
-    cuda::multiply_fp8(gpu_queue(), scratch, args.weight,
+    cuda::multiply_fp8(gpu_queue(), args.weight,
                        cuda::quantize_rows(gpu_queue(), scratch, args.x.data, tokens, kIn),
                        {.y = static_cast<bf16*>(other.get())});
     gpu_queue().wait();

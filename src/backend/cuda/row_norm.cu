@@ -5,21 +5,141 @@
 namespace cachalot::cuda {
 namespace {
 
-__global__ void __launch_bounds__(128)
-    normalize(__nv_bfloat16* y, const __nv_bfloat16* norm, int width, float eps) {
+constexpr int kWarps = 4;      // a row each
+constexpr int kTogether = 16;  // columns of a lane's load
+// Groups of kTogether columns of a lane that stay in registers for the second pass.
+constexpr int kKept = 3;
+
+struct Norm {
+  __nv_bfloat16* y;
+  const __nv_bfloat16* norm;
+  int rows, width;
+  float eps;
+};
+
+struct Sixteen {
+  uint4 values[2];
+
+  __device__ float value(int i) const {
+    const uint4& eight = values[i / 8];
+    const uint32_t two = i % 8 < 2 ? eight.x : i % 8 < 4 ? eight.y : i % 8 < 6 ? eight.z : eight.w;
+    return __uint_as_float(i % 2 == 0 ? two << 16 : two & 0xFFFF0000u);
+  }
+};
+
+// Columns from `first` on; zeros behind the row's end.
+template <bool kPacked>
+__device__ Sixteen load(const __nv_bfloat16* row, int first, int width) {
+  Sixteen out{};
+  if constexpr (kPacked) {
+    out.values[0] = __ldcg(reinterpret_cast<const uint4*>(row + first));
+    out.values[1] = __ldcg(reinterpret_cast<const uint4*>(row + first) + 1);
+  } else {
+    uint32_t words[8] = {};
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= width) break;
+      words[i / 2] |= uint32_t{__bfloat16_as_ushort(__ldcg(row + first + i))} << i % 2 * 16;
+    }
+    out.values[0] = {words[0], words[1], words[2], words[3]};
+    out.values[1] = {words[4], words[5], words[6], words[7]};
+  }
+  return out;
+}
+
+template <bool kPacked>
+__device__ void store(__nv_bfloat16* row, int first, int width, const Sixteen& y,
+                      const Sixteen& weights, float divisor) {
+  __nv_bfloat162 out[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    out[i] =
+        __floats2bfloat162_rn(normalized(y.value(2 * i), weights.value(2 * i), divisor),
+                              normalized(y.value(2 * i + 1), weights.value(2 * i + 1), divisor));
+  }
+  if constexpr (kPacked) {
+    auto* const to = reinterpret_cast<uint4*>(row + first);
+    to[0] = *reinterpret_cast<const uint4*>(&out[0]);
+    to[1] = *reinterpret_cast<const uint4*>(&out[4]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i < width) row[first + i] = i % 2 == 0 ? out[i / 2].x : out[i / 2].y;
+    }
+  }
+}
+
+__device__ inline float sum_of(const Sixteen& y) {
+  float sums[8];
+#pragma unroll
+  for (int g = 0; g < 8; ++g) sums[g] = square_pair(y.value(g), y.value(g + 8));
+#pragma unroll
+  for (int distance = 1; distance < 8; distance *= 2) {
+#pragma unroll
+    for (int g = 0; g < 8; g += 2 * distance) sums[g] = __fadd_rn(sums[g], sums[g + distance]);
+  }
+  return sums[0];
+}
+
+template <bool kPacked>
+__global__ void __launch_bounds__(kWarps * 32) normalize(const Norm p) {
   let_next_start();
+  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+  const int first = static_cast<int>(threadIdx.x) % 32 * kTogether;
+  constexpr int kStride = 32 * kTogether;
+  Sixteen weights[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (first + k * kStride < p.width)
+      weights[k] = load<kPacked>(p.norm, first + k * kStride, p.width);
+  }
   wait_for_inputs();
-  __shared__ float partial[4];
-  normalize_row(y + int64_t{blockIdx.x} * width, norm, width, eps, partial, 1);
+  if (row >= p.rows) return;
+  __nv_bfloat16* const y = p.y + int64_t{row} * p.width;
+  Sixteen kept[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (first + k * kStride < p.width) kept[k] = load<kPacked>(y, first + k * kStride, p.width);
+  }
+  float sum = 0;
+  const auto add = [&](const Sixteen& sixteen) {
+    float tile = sum_of(sixteen);
+#pragma unroll
+    for (int distance = 1; distance < 8; distance *= 2) {
+      tile = __fadd_rn(tile, __shfl_xor_sync(~0u, tile, distance));
+    }
+    sum = __fadd_rn(sum, tile);
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (k * kStride < p.width) add(kept[k]);
+  }
+  for (int at = kKept * kStride; at < p.width; at += kStride) {
+    add(first + at < p.width ? load<kPacked>(y, first + at, p.width) : Sixteen{});
+  }
+  const float divisor = norm_divisor<8, 16>(sum, p.width, p.eps);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int at = first + k * kStride;
+    if (at < p.width) store<kPacked>(y, at, p.width, kept[k], weights[k], divisor);
+  }
+  for (int at = first + kKept * kStride; at < p.width; at += kStride) {
+    store<kPacked>(y, at, p.width, load<kPacked>(y, at, p.width),
+                   load<kPacked>(p.norm, at, p.width), divisor);
+  }
 }
 
 }  // namespace
 
 void normalize_rows(Queue& queue, bf16* y, const bf16* norm, int64_t rows, int64_t width,
                     float eps) {
-  launch(queue, "linear", normalize, {.blocks = dim3(static_cast<unsigned>(rows)), .threads = 128},
-         reinterpret_cast<__nv_bfloat16*>(y), reinterpret_cast<const __nv_bfloat16*>(norm),
-         static_cast<int>(width), eps);
+  const bool packed = width % kTogether == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0 &&
+                      reinterpret_cast<uintptr_t>(norm) % 16 == 0;
+  launch(
+      queue, "linear", packed ? normalize<true> : normalize<false>,
+      {.blocks = dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), .threads = kWarps * 32},
+      Norm{reinterpret_cast<__nv_bfloat16*>(y), reinterpret_cast<const __nv_bfloat16*>(norm),
+           static_cast<int>(rows), static_cast<int>(width), eps});
 }
 
 }  // namespace cachalot::cuda

@@ -10,35 +10,29 @@ namespace cachalot::cuda {
 inline constexpr int kStepColumns = 128;
 inline constexpr int kFewTileRows = 128;  // weight rows of a tile where x has few rows
 
-inline constexpr int kMaxChunks = 16;
+inline constexpr int kMaxChunks = 8;  // the blocks of a cluster
 
 struct Fp8Cut {
-  int steps = 0;   // of kStepColumns
-  int chunks = 0;  // of whole steps, which are summed apart and then added in order
+  int steps = 0;  // of kStepColumns
+  // Of whole steps, which are summed apart and then added in order. A power of two: clusters of
+  // other sizes leave many multiprocessors idle.
+  int chunks = 0;
 
   constexpr int first_step(int chunk) const { return chunk * steps / chunks; }
+  constexpr int most_steps() const { return (steps + chunks - 1) / chunks; }  // of a chunk
 };
 
 // With few rows of x a chunk of a tile is one block's work, and the weight's bytes are what takes
-// time: the number of chunks is the one that makes the busiest multiprocessor's steps fewest. It is
-// counted for the 132 multiprocessors of an H100 or H200 in its SXM form.
+// time: enough blocks to ask for them at full speed, on an H100 or H200 with 132 multiprocessors.
 constexpr Fp8Cut cut_fp8(int64_t rows, int64_t columns) {
-  constexpr int64_t kMultiprocessors = 132;
-  // A chunk's start and end cost about as much as a step, and its sums are written and read again:
-  // with 8 rows of x 4 KB, half a step.
-  constexpr int64_t kChunkCost = 1;
+  constexpr int64_t kBlocks = 120, kLeastSteps = 2;
   const int64_t steps = columns / kStepColumns;
   const int64_t tiles = (rows + kFewTileRows - 1) / kFewTileRows;
-  int64_t best = 1, least = INT64_MAX;
-  for (int64_t chunks = 1; chunks <= kMaxChunks && chunks <= steps; ++chunks) {
-    const int64_t rounds = (tiles * chunks + kMultiprocessors - 1) / kMultiprocessors;
-    const int64_t cost = rounds * ((steps + chunks - 1) / chunks + kChunkCost);
-    if (cost < least) {
-      least = cost;
-      best = chunks;
-    }
+  int64_t chunks = 1;
+  while (chunks < kMaxChunks && tiles * chunks < kBlocks && steps >= 2 * chunks * kLeastSteps) {
+    chunks *= 2;
   }
-  return {.steps = static_cast<int>(steps), .chunks = static_cast<int>(best)};
+  return {.steps = static_cast<int>(steps), .chunks = static_cast<int>(chunks)};
 }
 
 }  // namespace cachalot::cuda
