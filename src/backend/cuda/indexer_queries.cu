@@ -1,22 +1,16 @@
 #include "backend/cuda/block_formats.h"
 #include "backend/cuda/indexer_queries.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/quantize_fp8.cuh"
 
 namespace cachalot::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kTurns = kTensorHeads / kWarps;
 
 __device__ float weight_of(const QueryMaking& of, int64_t t, int32_t head) {
   return rounded_to_bf16(widened(of.weights[t * of.heads + head]) * of.weight_scale);
-}
-
-// The E4M3 code of an E2M1 code's magnitude times 2^exponent, -8 <= exponent <= 6: exact.
-__device__ uint32_t e4m3_of(uint32_t code, int exponent) {
-  const float magnitude = e2m1_value(code & 7) * __uint_as_float((127 + exponent) << 23);
-  const uint32_t sign = (code & 8) << 4;
-  if (magnitude < 0x1p-6f) return sign | static_cast<uint32_t>(magnitude * 0x1p9f);
-  return sign | ((__float_as_uint(magnitude) >> 20) - ((127 - 7) << 3));
 }
 
 // A block per row, a warp per head: a lane has pairs `lane` and `lane` + 32 of its channels, in
@@ -31,6 +25,18 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_inputs();
   let_next_start();
   const int32_t plain_pairs = kTensorWidth / 2 - of.pairs;
+  // All that is read, before the first of it is waited for.
+  uint32_t pairs[2 * kTurns];
+  float weights[kTurns];
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int head = static_cast<int>(threadIdx.x) / 32 + turn * kWarps;
+    const auto* q =
+        reinterpret_cast<const uint32_t*>(of.q + (t * kTensorHeads + head) * kTensorWidth);
+    pairs[2 * turn] = q[lane];
+    pairs[2 * turn + 1] = q[lane + 32];
+    weights[turn] = weight_of(of, t, head);
+  }
   float2 rotations[2];
   for (int i = 0; i < 2; ++i) {
     const int32_t pair = lane + 32 * i;
@@ -39,18 +45,18 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncthreads();
-  uint32_t own[2 * kTensorHeads / kWarps];  // a byte of two codes
-  int32_t rest[2 * kTensorHeads / kWarps];  // its group's scale over the head's largest, log2
+  uint32_t own[2 * kTurns];  // a byte of two codes
+  int32_t rest[2 * kTurns];  // its group's scale over the head's largest, log2
   bool wide = false;
 #pragma unroll
-  for (int turn = 0; turn < kTensorHeads / kWarps; ++turn) {
+  for (int turn = 0; turn < kTurns; ++turn) {
     const int head = static_cast<int>(threadIdx.x) / 32 + turn * kWarps;
-    const bf16* q = of.q + (t * kTensorHeads + head) * kTensorWidth;
     int32_t exponents[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t pair = lane + 32 * i;
-      float2 value{widened(q[2 * pair]), widened(q[2 * pair + 1])};
+      const uint32_t two = pairs[2 * turn + i];
+      float2 value{__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u)};
       if (pair >= plain_pairs) value = rotated(value, rotations[i]);
       const float largest = largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y)));
       const uint32_t scale = index_scale_code(largest);
@@ -69,20 +75,25 @@ __global__ void __launch_bounds__(kThreads)
         scales.scale[lane / 16 + 2 * i][head] = ldexpf(1, rest[2 * turn + i]);
       }
     }
-    if (lane == 0) scales.weight[head] = weight_of(of, t, head) * e8m0_value(most) * 0.5f;
+    if (lane == 0) scales.weight[head] = weights[turn] * e8m0_value(most) * 0.5f;
   }
   wide = __syncthreads_or(wide);
 #pragma unroll
-  for (int turn = 0; turn < kTensorHeads / kWarps; ++turn) {
+  for (int turn = 0; turn < kTurns; ++turn) {
     const int column = tensor_column(static_cast<int>(threadIdx.x) / 32 + turn * kWarps);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t pair = lane + 32 * i, group = pair / 16;
-      const int exponent = 6 + (wide ? 0 : rest[2 * turn + i]);
+      // Times 2^-8 .. 2^6: exact in E4M3.
+      const float scale =
+          __uint_as_float(static_cast<uint32_t>(127 + 6 + (wide ? 0 : rest[2 * turn + i])) << 23);
+      const uint32_t both = to_e4m3_pair(e2m1_value(own[2 * turn + i] & 15) * scale,
+                                         e2m1_value(own[2 * turn + i] >> 4) * scale);
+#pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
         const int piece = (2 * group + odd) ^ (column % 8);
         codes[column * kTensorWidth + piece * 16 + pair % 16] =
-            static_cast<uint8_t>(e4m3_of(own[2 * turn + i] >> (4 * odd) & 15, exponent));
+            static_cast<uint8_t>(both >> (8 * odd));
       }
     }
   }

@@ -36,13 +36,13 @@ struct IndexerPlan {
   // enough for every launch to fill the GPU.
   static constexpr int64_t kMostScoreBytes = int64_t{512} << 20;
   // Blocks of the scoring kernel that a multiprocessor holds.
-  static constexpr int64_t kScoreBlocks = 2;
-  // What a block that chooses reads at least, and in one turn.
-  static constexpr int64_t kScoreTurn = 2048;
+  static constexpr int64_t kScoreBlocks = 1;
+  // Scores of a row that one block chooses from by itself, and what it reads in one turn of more.
+  static constexpr int64_t kHeldScores = 32 << 10, kScoreTurn = 4 << 10;
   // The largest cluster every Hopper GPU can start.
   static constexpr int64_t kMostSelectSplits = 8;
-  // 160 KB of scores where a block has a multiprocessor to itself, 64 KB where two share one.
-  static constexpr int64_t kKeptAlone = 40 << 10, kKeptShared = 16 << 10;
+  // Words of shared memory for the list and the kept scores, of the 227 KB a block may have.
+  static constexpr int64_t kSelectWords = 50 << 10;
 
   static IndexerPlan of(const IndexerShape& shape) {
     const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
@@ -67,8 +67,9 @@ struct IndexerPlan {
                                             divide_up(plan.score_stride, 2 * kScoreTile));
     const int64_t selections = plan.chunk * (builds ? 2 : 1);
     const int64_t turns = divide_up(plan.score_stride, kScoreTurn);
+    const bool held = plan.score_stride <= kHeldScores;
     plan.select_splits = 1;
-    while (2 * plan.select_splits <= std::min(turns, kMostSelectSplits) &&
+    while (!held && 2 * plan.select_splits <= std::min(turns, kMostSelectSplits) &&
            2 * plan.select_splits * selections <= shape.multiprocessors) {
       plan.select_splits *= 2;
     }
@@ -76,9 +77,10 @@ struct IndexerPlan {
     // distributed scores, a few hundred.
     const int64_t most = std::max(shape.chosen, builds ? shape.candidate_blocks : 0);
     plan.list_capacity = divide_up(most, 1024) * 1024 + 3072;
-    const bool alone = selections <= shape.multiprocessors;
-    plan.kept_scores = std::min(divide_up(turns, plan.select_splits) * kScoreTurn,
-                                alone ? kKeptAlone : kKeptShared);
+    if (!held) {
+      plan.kept_scores = std::clamp<int64_t>(kSelectWords - 2 * plan.list_capacity, 0,
+                                             divide_up(turns, plan.select_splits) * kScoreTurn);
+    }
     return plan;
   }
 };

@@ -28,7 +28,7 @@ TEST(IndexerPlan, FewRowsSpreadOverAllMultiprocessors) {
   const IndexerPlan alone = IndexerPlan::of(released(1, 2, 1 << 20));
   EXPECT_GE(alone.score_splits, 132);
   EXPECT_EQ(alone.select_splits, 8);
-  EXPECT_EQ(IndexerPlan::of(released(64, 2, 65536)).select_splits, 2);
+  EXPECT_EQ(IndexerPlan::of(released(64, 2, 1 << 18)).select_splits, 2);
   EXPECT_EQ(IndexerPlan::of(released(8192, 2, 32768)).select_splits, 1);
 }
 
