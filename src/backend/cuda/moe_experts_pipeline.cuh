@@ -67,6 +67,7 @@ struct Ring {
 struct PassArguments {
   const ExpertTile* tiles;  // routed, of this kernel's width
   const int32_t* tile_count;
+  int most_tiles;  // that there is room for
   ExpertPointers shared;
   int shared_tiles, shared_columns;
   int tokens, shared_row;
@@ -100,6 +101,7 @@ PassArguments completed(const ExpertsStep& step, PassArguments args, bool first)
   const bool with_shared = kWide == plan.any_wide();
   args.tiles = kWide ? step.wide_tiles : step.narrow_tiles;
   args.tile_count = step.tile_counts + (kWide ? 1 : 0);
+  args.most_tiles = static_cast<int>(kWide ? plan.most_wide_tiles() : plan.most_narrow_tiles());
   args.shared_tiles = static_cast<int>(with_shared ? plan.shared_tiles() : 0);
   args.shared_columns = static_cast<int>(plan.shared_columns());
   args.tokens = static_cast<int>(plan.tokens);
@@ -132,9 +134,15 @@ struct Item {
       tile = {args.shared, args.shared_row + first, min(args.shared_columns, args.tokens - first)};
       return true;
     }
-    if (place - args.shared_tiles >= *args.tile_count) return false;
-    tile = args.tiles[place - args.shared_tiles];
-    return true;
+    const int routed = place - args.shared_tiles;
+    if (routed >= args.most_tiles) return false;
+    // Read before it is known to be there: else the two ways to memory are one after the other.
+    int count = *args.tile_count;
+    tile = args.tiles[routed];
+    renew(count);
+    renew(tile.first_row);
+    renew(tile.rows);
+    return routed < count;
   }
 };
 

@@ -117,44 +117,58 @@ class Fp8Rows {
     codes_[half] = codes + lane * 16;
     // The scales of a group of 32 rows lie together: four octets have the same.
     scales_[half] = scales / 16 * 16;
+    if constexpr (!late) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair)
+        words_[half][pair] = load_shared_4(codes_[half] + pair * 512);
+      four_scales_[half] = load_shared_4(scales_[half]);
+    }
   }
   __device__ void prepare(int block) {
+    if constexpr (late) {
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      if constexpr (late) {
-        const uint2 two = load_shared_2(codes_[half] + block / 2 * 512 + block % 2 * 8);
-        words_[half] = make_uint4(two.x, two.y, two.x, two.y);
-      } else if (block % 2 == 0) {
-        words_[half] = load_shared_4(codes_[half] + block / 2 * 512);
+      for (int half = 0; half < kHalves; ++half) {
+        two_[half] = load_shared_2(codes_[half] + block / 2 * 512 + block % 2 * 8);
+        scale_[half] = load_shared(scales_[half] + block * 4);
       }
-      exponents_[half] = load_shared(scales_[half] + block * 4) >> 16;
     }
   }
   __device__ void expand(int block, uint32_t (&steps)[2][4]) const {
     if constexpr (kHalves == 1) steps[0][1] = steps[0][3] = steps[1][1] = steps[1][3] = 0;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const uint4& four = words_[half];
-      const uint32_t words[2] = {block % 2 == 0 ? four.x : four.z,
-                                 block % 2 == 0 ? four.y : four.w};
-      // The scale is a power of two: its exponent is BF16's. A code in place is 2^-120 of its
-      // value.
-      const uint32_t scale = exponents_[half] + ((120 - 32) << 7);
+      const uint2 two = words_of(half, block);
+      const uint32_t words[2] = {two.x, two.y};
+      // The scale is a power of two: the upper half of the float is BF16's. A code in place is
+      // 2^-120 of its value, and 2^-32 is wanted.
+      const uint32_t scale = scale_of(half, block) + ((120 - 32) << 23);
       constexpr uint32_t kSign = 0x80008000u, kRest = 0x07F007F0u;
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const uint32_t word = words[step];
-        steps[step][half] = scaled<false>((word & kSign) | ((word >> 4) & kRest), scale);
-        steps[step][half + 2] =
-            scaled<false>(((word * 256) & kSign) | ((word * 16) & kRest), scale);
+        steps[step][half] = scaled<true>((word & kSign) | ((word >> 4) & kRest), scale);
+        steps[step][half + 2] = scaled<true>(((word * 256) & kSign) | ((word * 16) & kRest), scale);
       }
     }
   }
 
  private:
+  __device__ uint2 words_of(int half, int block) const {
+    if constexpr (late) return two_[half];
+    const uint4& four = words_[half][block / 2];
+    return block % 2 == 0 ? make_uint2(four.x, four.y) : make_uint2(four.z, four.w);
+  }
+  __device__ uint32_t scale_of(int half, int block) const {
+    if constexpr (late) return scale_[half];
+    const uint4& four = four_scales_[half];
+    return block == 0 ? four.x : block == 1 ? four.y : block == 2 ? four.z : four.w;
+  }
+
   uint32_t codes_[2], scales_[2];  // where
-  uint4 words_[2];                 // [half], of a pair of blocks
-  uint32_t exponents_[2];          // [half], of a block
+  uint4 words_[2][2];              // [half][pair of blocks]
+  uint4 four_scales_[2];           // [half], by block
+  uint2 two_[2];                   // of a block
+  uint32_t scale_[2];
 };
 
 }  // namespace cachalot::cuda
