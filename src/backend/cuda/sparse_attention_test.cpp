@@ -111,6 +111,23 @@ TEST(GpuSparseAttention, IsTheSameWithEveryNumberOfBlocks) {
   }
 }
 
+// The beginning of a prompt: more tokens than the GPU has multiprocessors, each with another number
+// of keys than its neighbours.
+TEST(GpuSparseAttention, OfAPromptIsTheSameWithEveryNumberOfBlocks) {
+  RandomTensors random(6);
+  for (const bool latents : {true, false}) {
+    const SparseAttentionArgs args =
+        attention_args(random, {{.slot = 1, .first = 0, .count = 400}}, {.latents = latents});
+    const auto run = [&](int blocks) {
+      return output_of(args, [&](cuda::Queue& queue, const SparseAttentionArgs& on) {
+        cuda::sparse_attention_in_tiles(queue, on, blocks);
+      });
+    };
+    const std::vector<std::byte> eight = run(8);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(run(1), eight) << "latents " << latents;
+  }
+}
+
 TEST(GpuSparseAttention, OfATokenAloneIsTheSameAsInABatch) {
   RandomTensors random(5);
   const SparseAttentionArgs all = attention_args(random,
