@@ -108,9 +108,6 @@ __device__ inline void copy_box_to_blocks(void* to, const CUtensorMap& map, int3
       "l"(static_cast<uint64_t>(hint))
       : "memory");
 }
-__device__ inline void prefetch_tensor_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
 
 // Back to device memory: copies of one thread, closed into a group and waited for by it.
 __device__ inline void store_box(const CUtensorMap& map, int32_t column, int32_t row,
@@ -119,11 +116,6 @@ __device__ inline void store_box(const CUtensorMap& map, int32_t column, int32_t
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
       "r"(column), "r"(row), "r"(shared_address(from))
       : "memory");
-}
-__device__ inline void store_bulk(void* to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-               "r"(shared_address(from)), "r"(bytes)
-               : "memory");
 }
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until at most `pending` groups have yet to read their shared memory ...
