@@ -3,6 +3,7 @@
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/rotary.h"
+#include "backend/cuda/row_units.h"
 
 namespace cachalot::cuda {
 namespace {
@@ -20,8 +21,6 @@ struct PrepareParameters {
   int row_bytes;
 };
 
-__device__ float bf16_rounded(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
-
 // A warp makes 32 channels of the window row, a lane each.
 __device__ void quantize_group(const PrepareParameters& of, int64_t token, int group, float value,
                                const float2* turns) {
@@ -33,7 +32,7 @@ __device__ void quantize_group(const PrepareParameters& of, int64_t token, int g
     const bool second = lane % 2 != 0;
     const float2 pair = second ? rotate_pair(other, value, turn.x, turn.y)
                                : rotate_pair(value, other, turn.x, turn.y);
-    value = bf16_rounded(second ? pair.y : pair.x);
+    value = rounded_to_bf16(second ? pair.y : pair.x);
   }
   float largest = fabsf(value);
   for (int step = 16; step > 0; step /= 2) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/row_units.h"
 #include "base/number_formats.h"
 #include "tensor/matrix.h"
 
@@ -14,9 +15,6 @@ namespace cachalot::cuda {
 
 __device__ inline float float_of(bf16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
-}
-__device__ inline float rounded_to_bf16(float value) {
-  return __bfloat162float(__float2bfloat16_rn(value));
 }
 
 // Two BF16 values in a word, the first in the lower half.

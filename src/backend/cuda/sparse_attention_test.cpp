@@ -63,6 +63,12 @@ std::vector<std::byte> output_of(const SparseAttentionArgs& args, Run run) {
   return written_bytes(args);
 }
 
+std::vector<std::byte> output_with(int blocks, const SparseAttentionArgs& args) {
+  return output_of(args, [&](cuda::Queue& queue, const SparseAttentionArgs& on) {
+    cuda::sparse_attention_in_tiles(queue, on, blocks);
+  });
+}
+
 TEST(GpuSparseAttention, AgreesOnReleasedShapes) {
   RandomTensors random(1);
   const SparseAttentionArgs args = attention_args(random,
@@ -98,16 +104,11 @@ TEST(GpuSparseAttention, IsTheSameWithEveryNumberOfBlocks) {
                                            {.slot = 2, .first = 120, .count = 30}};
   for (const bool latents : {true, false}) {
     const SparseAttentionArgs args = attention_args(random, parts, {.latents = latents});
-    const auto run = [&](int blocks) {
-      return output_of(args, [&](cuda::Queue& queue, const SparseAttentionArgs& on) {
-        cuda::sparse_attention_in_tiles(queue, on, blocks);
-      });
-    };
-    const std::vector<std::byte> one = run(1);
+    const std::vector<std::byte> one = output_with(1, args);
     for (const int blocks : {2, 4, 8}) {
-      EXPECT_EQ(one, run(blocks)) << blocks << " blocks, latents " << latents;
+      EXPECT_EQ(one, output_with(blocks, args)) << blocks << " blocks, latents " << latents;
     }
-    EXPECT_EQ(one, run(1)) << "again";
+    EXPECT_EQ(one, output_with(1, args)) << "again";
   }
 }
 
@@ -118,13 +119,8 @@ TEST(GpuSparseAttention, OfAPromptIsTheSameWithEveryNumberOfBlocks) {
   for (const bool latents : {true, false}) {
     const SparseAttentionArgs args =
         attention_args(random, {{.slot = 1, .first = 0, .count = 400}}, {.latents = latents});
-    const auto run = [&](int blocks) {
-      return output_of(args, [&](cuda::Queue& queue, const SparseAttentionArgs& on) {
-        cuda::sparse_attention_in_tiles(queue, on, blocks);
-      });
-    };
-    const std::vector<std::byte> eight = run(8);
-    for (int i = 0; i < 8; ++i) EXPECT_EQ(run(1), eight) << "latents " << latents;
+    const std::vector<std::byte> eight = output_with(8, args);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(output_with(1, args), eight) << "latents " << latents;
   }
 }
 
