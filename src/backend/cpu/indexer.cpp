@@ -264,7 +264,8 @@ class Selection {
 void index_select(Queue& queue, const IndexSelectArgs& args) {
   check_shapes(args);
   const int64_t tokens = args.rows.tokens(), heads = args.q.extent(1), width = args.q.extent(2);
-  CACHALOT_CHECK(heads <= kMostHeads, "index_select: {} heads", heads);
+  CACHALOT_CHECK(heads <= kMostHeads && width <= kMostIndexWidth, "index_select: {} heads of {}",
+                 heads, width);
   Selection selection(queue, args);
   // 16-bit products: an eighth of a multiply-add each.
   const int64_t work = tokens * heads * width * (1 + selection.most_entries() / 8);

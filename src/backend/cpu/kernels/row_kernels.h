@@ -101,8 +101,9 @@ struct RowKernels {
 inline constexpr int64_t kImageQueries = 12;
 inline constexpr int64_t kImagePanel = 32;
 
-// Most index keys one call of index_scores takes.
+// Most index keys one call of index_scores takes, and their widest.
 inline constexpr int64_t kIndexTile = 64;
+inline constexpr int64_t kMostIndexWidth = 256;
 inline constexpr int64_t kMaxCopies = 8;
 
 // Bytes of a prepared query: values and, per 32 of them, a scale and a correction.
