@@ -8,10 +8,13 @@
 #include <random>
 #include <vector>
 
-#include "backend/cpu/score_counts.h"
+#include "backend/cpu/matmul_test_data.h"
+#include "backend/cpu/shortlist.h"
 
 namespace cachalot::cpu {
 namespace {
+
+using cpu::testing::isas;
 
 std::vector<int64_t> chosen(const std::vector<float>& scores, int64_t k) {
   std::vector<int64_t> out;
@@ -60,23 +63,66 @@ TEST(TopEntries, NeverChooseInfinitelyBadOrNotANumber) {
   EXPECT_EQ(chosen({bad, bad, bad}, 2), (std::vector<int64_t>{}));
 }
 
-TEST(ScoreCounts, KeepTheLargestWhoeverCounts) {
+// By every instruction set's kernels.
+std::vector<int64_t> shortlisted(const RowKernels& rows, const std::vector<float>& scores,
+                                 int64_t k) {
+  std::vector<std::byte> memory(Shortlist::bytes(k));
+  std::vector<int64_t> out;
+  Shortlist(memory.data()).choose(rows, scores.data(), std::ssize(scores), k, [&](int64_t i) {
+    out.push_back(i);
+  });
+  return out;
+}
+
+TEST(Shortlist, EqualsAStableSort) {
+  std::mt19937 engine(3);
+  std::normal_distribution<float> draw;
+  for (const Isa isa : isas()) {
+    const RowKernels& rows = row_kernels_for(isa);
+    for (const int64_t n : {1, 100, 4096, 20011}) {
+      for (const int64_t k : {1, 7, 512, 2048}) {
+        std::vector<float> scores(n), coarse(n), mostly_bad(n), zeros(n);
+        for (int64_t i = 0; i < n; ++i) {
+          scores[i] = draw(engine);
+          coarse[i] = std::round(scores[i] * 2);  // mostly ties, both zeros
+          mostly_bad[i] = i % 7 == 3   ? scores[i]
+                          : i % 2 == 0 ? std::nanf("")
+                                       : -std::numeric_limits<float>::infinity();
+          zeros[i] = std::max(scores[i] - 3, 0.0f);
+        }
+        EXPECT_EQ(shortlisted(rows, scores, k), sorted(scores, k)) << n << ", " << k;
+        EXPECT_EQ(shortlisted(rows, coarse, k), sorted(coarse, k)) << n << ", " << k;
+        EXPECT_EQ(shortlisted(rows, mostly_bad, k), sorted(mostly_bad, k)) << n << ", " << k;
+        EXPECT_EQ(shortlisted(rows, zeros, k), sorted(zeros, k)) << n << ", " << k;
+      }
+    }
+  }
+}
+
+TEST(Shortlist, BoundIsReachedByTheLargestAndFewMore) {
   std::mt19937 engine(5);
   std::normal_distribution<float> draw;
-  std::vector<float> scores(5000);
+  std::vector<float> scores(5003);
   for (float& score : scores) score = draw(engine);
-  constexpr int kThreads = 3;
-  std::vector<int32_t> memory(kThreads * ScoreCounts::kDigits, -1);
-  ScoreCounts counts(memory.data());
-  for (int thread = 0; thread < kThreads; ++thread) counts.clear(thread);
-  counts.add(0, scores.data(), 100);
-  counts.add(2, scores.data() + 100, 4900);
-  for (const int64_t k : {1, 500, 5000, 9000}) {
-    const uint32_t least = counts.least_of(k, kThreads);
-    const auto kept = std::count_if(scores.begin(), scores.end(),
-                                    [&](float score) { return score_order(score) >= least; });
-    EXPECT_GE(kept, std::min<int64_t>(k, std::ssize(scores)));
-    EXPECT_LE(kept, k + 1000);
+  for (const Isa isa : isas()) {
+    const RowKernels& rows = row_kernels_for(isa);
+    for (const int64_t k : {1, 500, 5003, 9000}) {
+      const float least = bound_of_largest(rows, scores.data(), std::ssize(scores), k);
+      const int64_t reached = rows.count_at_least(scores.data(), std::ssize(scores), least);
+      EXPECT_GE(reached, std::min<int64_t>(k, std::ssize(scores)));
+      EXPECT_LE(reached, k + k / 8);
+    }
+  }
+}
+
+TEST(RowKernels, BlockMaximaPassOverWhatIsNotANumber) {
+  const float bad = -std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  std::vector<float> scores(45, nan);
+  for (const int i : {3, 8, 9, 23, 31, 44}) scores[i] = static_cast<float>(i % 5) - 7;
+  for (const Isa isa : isas()) {
+    std::vector<float> out(6);
+    row_kernels_for(isa).block_maxima(scores.data(), std::ssize(scores), 8, out.data());
+    EXPECT_EQ(out, (std::vector<float>{-4, -3, -4, -6, bad, -3})) << name_of(isa);
   }
 }
 

@@ -71,6 +71,17 @@ struct RowKernels {
   // scores[j] = sum_h weights[h] * max(iq[h] . key[j], 0), h ascending, j < count <= kIndexTile.
   void (*index_scores)(const void* query, const float* weights, int64_t heads, int64_t width,
                        const uint8_t* const* keys, int64_t count, float* scores);
+  // Maxima of disjoint parts of x, `vectors` elements each except a few, together all of it; at
+  // most n / vectors + kMostLanes of them. Returns how many. NaNs are below -infinity here and
+  // following.
+  int64_t (*lane_maxima)(const float* x, int64_t n, int64_t vectors, float* out);
+  // out[b] = the largest of x[b * size .. (b + 1) * size - 1], the last block may be shorter.
+  void (*block_maxima)(const float* x, int64_t n, int64_t size, float* out);
+  // How many x[i] >= least.
+  int64_t (*count_at_least)(const float* x, int64_t n, float least);
+  // The places of x[i] >= least, ascending; returns how many, or most + 1 where there are more than
+  // `most`.
+  int64_t (*list_at_least)(const float* x, int64_t n, float least, int32_t* places, int64_t most);
   // {sum h * qw * kw * key, sum h^2, sum key^2}.
   void (*engram_dots)(const bf16* h, const bf16* q_weight, const bf16* k_weight, const bf16* key,
                       int64_t n, float* dots);
@@ -105,6 +116,8 @@ inline constexpr int64_t kImagePanel = 32;
 inline constexpr int64_t kIndexTile = 64;
 inline constexpr int64_t kMostIndexWidth = 256;
 inline constexpr int64_t kMaxCopies = 8;
+// Floats of the widest vector.
+inline constexpr int64_t kMostLanes = 16;
 
 // Bytes of a prepared query: values and, per 32 of them, a scale and a correction.
 constexpr int64_t index_query_bytes(int64_t heads, int64_t width) {

@@ -15,6 +15,7 @@ namespace {
 #include "backend/cpu/kernels/rows_pack.inc.h"
 #include "backend/cpu/kernels/rows_attention.inc.h"
 #include "backend/cpu/kernels/rows_index.inc.h"
+#include "backend/cpu/kernels/rows_choose.inc.h"
 #include "backend/cpu/kernels/rows_image.inc.h"
 // clang-format on
 
@@ -40,6 +41,10 @@ constexpr RowKernels kTable = {
     .pool = pool,
     .prepare_index_query = prepare_index_query,
     .index_scores = index_scores,
+    .lane_maxima = lane_maxima,
+    .block_maxima = block_maxima,
+    .count_at_least = count_at_least,
+    .list_at_least = list_at_least,
     .engram_dots = engram_dots,
     .add_scaled = add_scaled,
     .image_scores = image_scores,
