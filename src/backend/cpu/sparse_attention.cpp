@@ -30,37 +30,47 @@ int64_t most_keys(const SparseAttentionArgs& args) {
 int64_t key_stride(int64_t channels) { return channels + 16; }
 int64_t score_stride(int64_t keys) { return divide_up(keys, 16) * 16 + 16; }
 
+// What a row attends to: window rows, then latents.
 struct Keys {
-  const uint8_t** rows;
-  int64_t window = 0;  // the first ones are window rows, the others latents
-  int64_t count = 0;
+  int64_t position = 0;  // of the first window row
+  int64_t window = 0, count = 0;
+  const uint8_t** rows;  // [count], once found
 };
 
-// The packed rows that row t attends to, in order.
-void collect_keys(const SparseAttentionArgs& args, int64_t t, Keys& keys) {
-  const int64_t position = args.rows.positions.data[t], start = args.rows.start_of(t);
-  const int64_t first_row = args.rows.first_rows.data[t], ring_rows = args.ring.extent(1);
-  const int32_t slot = args.rows.slots.data[t];
-  const int64_t end = args.block > 0 ? start + args.block : position + 1;
+Keys keys_of(const SparseAttentionArgs& args, int64_t t, const uint8_t** rows) {
+  const int64_t start = args.rows.start_of(t);
+  const int64_t end = args.block > 0 ? start + args.block : args.rows.positions.data[t] + 1;
   const int64_t reach = args.block > 0 ? start - args.window : end - args.window;
   const int64_t held = args.window_starts.present() ? args.window_starts.data[t] : 0;
-  keys.count = 0;
-  for (int64_t p = std::max({int64_t{0}, reach, held}); p < end; ++p) {
-    keys.rows[keys.count++] = p >= start
-                                  ? args.window_rows.row(first_row + p - start)
-                                  : args.ring.row(slot) + p % ring_rows * args.ring.extent(2);
-  }
-  keys.window = keys.count;
-  if (args.chosen.absent()) return;
+  Keys keys{.position = std::max({int64_t{0}, reach, held}), .rows = rows};
+  keys.count = keys.window = std::max<int64_t>(end - keys.position, 0);
+  if (args.chosen.absent()) return keys;
   const int32_t* chosen = args.chosen.row(t);
-  for (int64_t i = 0; i < args.chosen.extent(1) && chosen[i] >= 0; ++i) {
-    keys.rows[keys.count++] = args.latents.row(slot, chosen[i]);
-  }
+  const int32_t* last = std::partition_point(chosen, chosen + args.chosen.extent(1),
+                                             [](int32_t entry) { return entry >= 0; });
+  keys.count += last - chosen;
+  return keys;
 }
 
 struct Range {
   int64_t first, count;
 };
+
+// Finds some of the packed rows that row t attends to.
+void find_keys(const SparseAttentionArgs& args, int64_t t, Range which, const Keys& keys) {
+  const int64_t start = args.rows.start_of(t), first_row = args.rows.first_rows.data[t];
+  const int64_t ring_rows = args.ring.extent(1), row_bytes = args.ring.extent(2);
+  const int32_t slot = args.rows.slots.data[t];
+  for (int64_t k = which.first; k < which.first + which.count; ++k) {
+    if (k >= keys.window) {
+      keys.rows[k] = args.latents.row(slot, args.chosen.row(t)[k - keys.window]);
+      continue;
+    }
+    const int64_t p = keys.position + k;
+    keys.rows[k] = p >= start ? args.window_rows.row(first_row + p - start)
+                              : args.ring.row(slot) + p % ring_rows * row_bytes;
+  }
+}
 
 // The channels of the keys, one row of floats a key.
 void decode_tile(const RowKernels& rows, const Keys& keys, Range which, int64_t head_dim,
@@ -112,8 +122,8 @@ struct HeadsScratch {
 void attend(const RowKernels& rows, const SparseAttentionArgs& args, int64_t t, Range heads,
             const HeadsScratch& place, std::byte* scratch) {
   const int64_t head_dim = args.q.extent(2), stride = score_stride(most_keys(args));
-  Keys keys{reinterpret_cast<const uint8_t**>(scratch + place.keys)};
-  collect_keys(args, t, keys);
+  const Keys keys = keys_of(args, t, reinterpret_cast<const uint8_t**>(scratch + place.keys));
+  find_keys(args, t, {0, keys.count}, keys);
   float* q = reinterpret_cast<float*>(scratch + place.q);
   float* tile = reinterpret_cast<float*>(scratch + place.tile);
   float* scores = reinterpret_cast<float*>(scratch + place.scores);
@@ -152,8 +162,9 @@ void attend(const RowKernels& rows, const SparseAttentionArgs& args, int64_t t, 
 // threads
 
 // Threads divide a row's keys among them for the scores, its heads for the softmax, its channels
-// for the values, so that a key is decoded twice however many threads there are. Every element is
-// the same sum in the same order as where a task takes some heads.
+// for the values, so that a key is decoded twice however many threads there are. Every thread
+// widens the queries for itself: that takes as long as to fetch what others have written. Every
+// element is the same sum in the same order as where a task takes some heads.
 class SharedRows {
  public:
   SharedRows(Queue& queue, const SparseAttentionArgs& args)
@@ -167,24 +178,20 @@ class SharedRows {
         stride_(score_stride(most_keys_)),
         pieces_(divide_up(most_keys_, kScoreTile)),
         slices_(divide_up(head_dim_, kChannels)),
-        prepare_(tokens_ * (heads_ + 1), queue.team().size()),
         score_(tokens_ * pieces_, queue.team().size()),
         softmax_(tokens_ * heads_, queue.team().size()),
         values_(tokens_ * slices_, queue.team().size()) {
     ScratchLayout shared, own;
-    const size_t keys = shared.add(tokens_, sizeof(Keys));
     const size_t key_rows = shared.add(tokens_ * most_keys_, sizeof(const uint8_t*));
-    const size_t q = shared.add(tokens_ * heads_ * head_dim_, sizeof(float));
     const size_t scores = shared.add(tokens_ * heads_ * stride_, sizeof(float));
     const size_t sums = shared.add(tokens_ * heads_, sizeof(float));
     std::byte* base = scratch_.reserve_shared(shared.bytes());
-    keys_ = reinterpret_cast<Keys*>(base + keys);
     key_rows_ = reinterpret_cast<const uint8_t**>(base + key_rows);
-    q_ = reinterpret_cast<float*>(base + q);
     scores_ = reinterpret_cast<float*>(base + scores);
     sums_ = reinterpret_cast<float*>(base + sums);
     own.add(std::max(kScoreTile * key_stride(head_dim_), kKeyTile * key_stride(kChannels)),
             sizeof(float));
+    queries_ = own.add(heads_ * head_dim_, sizeof(float));
     slice_sums_ = own.add(heads_ * kChannels, sizeof(float));
     scratch_.reserve_per_thread(own.bytes());
   }
@@ -192,12 +199,17 @@ class SharedRows {
   void run(const TeamMember& member) {
     std::byte* own = scratch_.of_thread(member.index());
     float* tile = reinterpret_cast<float*>(own);
-    prepare_.each([&](int64_t i) { prepare(i / (heads_ + 1), i % (heads_ + 1)); });
-    member.barrier();
-    score_.each([&](int64_t i) { score(i / pieces_, i % pieces_ * kScoreTile, tile); });
+    float* q = reinterpret_cast<float*>(own + queries_);
+    int64_t widened = -1;
+    score_.each([&](int64_t i) {
+      const int64_t t = i / pieces_;
+      if (t != widened) rows_.widen(args_.q.row(t), heads_ * head_dim_, q);
+      widened = t;
+      score(t, i % pieces_ * kScoreTile, q, tile);
+    });
     member.barrier();
     softmax_.each([&](int64_t i) {
-      sums_[i] = rows_.softmax(scores_ + i * stride_, keys_[i / heads_].count, args_.scale,
+      sums_[i] = rows_.softmax(scores_ + i * stride_, keys_at(i / heads_).count, args_.scale,
                                args_.sink.data[i % heads_]);
     });
     member.barrier();
@@ -208,28 +220,21 @@ class SharedRows {
   }
 
  private:
-  // A head's query, or behind them the list of keys.
-  void prepare(int64_t t, int64_t head) {
-    if (head < heads_) {
-      rows_.widen(args_.q.row(t) + head * head_dim_, head_dim_,
-                  q_ + (t * heads_ + head) * head_dim_);
-      return;
-    }
-    keys_[t] = {key_rows_ + t * most_keys_};
-    collect_keys(args_, t, keys_[t]);
-  }
+  Keys keys_at(int64_t t) const { return keys_of(args_, t, key_rows_ + t * most_keys_); }
 
-  void score(int64_t t, int64_t first, float* tile) {
-    const int64_t count = std::min(kScoreTile, keys_[t].count - first);
+  void score(int64_t t, int64_t first, const float* q, float* tile) {
+    const Keys keys = keys_at(t);
+    const int64_t count = std::min(kScoreTile, keys.count - first);
     if (count <= 0) return;
-    decode_tile(rows_, keys_[t], {first, count}, head_dim_, {0, head_dim_}, tile);
-    score_tile(rows_, q_ + t * heads_ * head_dim_, heads_, tile, count, head_dim_,
-               scores_ + t * heads_ * stride_ + first, stride_);
+    find_keys(args_, t, {first, count}, keys);
+    decode_tile(rows_, keys, {first, count}, head_dim_, {0, head_dim_}, tile);
+    score_tile(rows_, q, heads_, tile, count, head_dim_, scores_ + t * heads_ * stride_ + first,
+               stride_);
   }
 
   void add_values(int64_t t, int64_t channel, float* tile, float* sums) {
     const Range channels{channel, std::min(kChannels, head_dim_ - channel)};
-    const Keys& keys = keys_[t];
+    const Keys keys = keys_at(t);
     std::fill_n(sums, heads_ * channels.count, 0.0f);
     for (int64_t at = 0; at < keys.count; at += kKeyTile) {
       const int64_t count = std::min(kKeyTile, keys.count - at);
@@ -252,13 +257,12 @@ class SharedRows {
   Scratch& scratch_;
   const SparseAttentionArgs& args_;
   const int64_t tokens_, heads_, head_dim_, most_keys_, stride_, pieces_, slices_;
-  Keys* keys_;                // [tokens]
   const uint8_t** key_rows_;  // [tokens, most_keys]
-  float* q_;                  // [tokens, heads, head_dim]
   float* scores_;             // [tokens, heads, stride]
   float* sums_;               // [tokens, heads]
-  size_t slice_sums_;         // in a thread's scratch: [heads, kChannels]
-  WorkShare prepare_, score_, softmax_, values_;
+  size_t queries_;            // in a thread's scratch: [heads, head_dim]
+  size_t slice_sums_;         // behind them: [heads, kChannels]
+  WorkShare score_, softmax_, values_;
 };
 
 }  // namespace
