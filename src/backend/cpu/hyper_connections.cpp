@@ -14,6 +14,8 @@ namespace {
 // tokens.
 constexpr int64_t kMixBlock = 1024;
 constexpr int64_t kTokenTile = 8;
+// Channels of a token that a thread collapses or expands at a time.
+constexpr int64_t kChannels = 512;
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
@@ -105,19 +107,31 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
       static_cast<size_t>(tokens * blocks * (mixes + 1)) * sizeof(float)));
   queue.scratch().reserve_per_thread(kTokenTile * kMixBlock * sizeof(float));
 
+  const int64_t slices = divide_up(dim, kChannels);
   WorkShare mix_tasks(blocks * tiles, queue.team().size());
-  WorkShare token_tasks(tokens, queue.team().size());
+  WorkShare collapse_tasks(tokens * slices, queue.team().size());
+  WorkShare finish_tasks(2 * tokens, queue.team().size());
   const int64_t work = tokens * copies * dim * (mixing ? mixes + 2 : 2);
   queue.run(work, [&](const TeamMember& member) {
     float* wide = reinterpret_cast<float*>(queue.scratch().of_thread(member.index()));
     mix_tasks.each([&](int64_t task) {
       mix_block(rows, args, task / tiles, blocks, task % tiles * kTokenTile, wide, partial);
     });
-    if (mixing) member.barrier();
-    token_tasks.each([&](int64_t t) {
-      if (mixing) write_coefficients(args, t, partial + t * blocks * (mixes + 1), blocks);
-      rows.collapse(args.stream.row(t), args.pre_in.row(t), copies, dim, args.x.row(t));
-      if (args.norm.present()) rows.rms_norm(args.x.row(t), dim, args.norm.data, args.norm_eps);
+    collapse_tasks.each([&](int64_t task) {
+      const int64_t t = task / slices, at = task % slices * kChannels;
+      rows.collapse(args.stream.row(t) + at, args.pre_in.row(t), copies, dim,
+                    std::min(kChannels, dim - at), args.x.row(t) + at);
+    });
+    if (!mixing && args.norm.absent()) return;
+    member.barrier();
+    // A token's coefficients and its norm have nothing to do with each other.
+    finish_tasks.each([&](int64_t task) {
+      const int64_t t = task / 2;
+      if (task % 2 == 0) {
+        if (mixing) write_coefficients(args, t, partial + t * blocks * (mixes + 1), blocks);
+      } else if (args.norm.present()) {
+        rows.rms_norm(args.x.row(t), dim, args.norm.data, args.norm_eps);
+      }
     });
   });
 }
@@ -127,11 +141,13 @@ void hyper_expand(Queue& queue, const HyperExpandArgs& args) {
   const int64_t tokens = args.stream.extent(0), copies = args.stream.extent(1);
   const int64_t dim = args.stream.extent(2);
   CACHALOT_CHECK(copies <= kMaxCopies, "hyper_expand: {} copies", copies);
-  WorkShare tasks(tokens, queue.team().size());
-  queue.run(tokens * copies * dim * 2, [&](const TeamMember&) {
-    tasks.each([&](int64_t t) {
-      queue.rows().expand(args.y.row(t), args.post.row(t), args.comb.row(t), copies, dim,
-                          args.stream.row(t));
+  const int64_t slices = divide_up(dim, kChannels);
+  WorkShare tasks(tokens * slices, queue.team().size());
+  queue.run(tokens * copies * copies * dim, [&](const TeamMember&) {
+    tasks.each([&](int64_t task) {
+      const int64_t t = task / slices, at = task % slices * kChannels;
+      queue.rows().expand(args.y.row(t) + at, args.post.row(t), args.comb.row(t), copies, dim,
+                          std::min(kChannels, dim - at), args.stream.row(t) + at);
     });
   });
 }

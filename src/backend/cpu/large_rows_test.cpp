@@ -254,5 +254,43 @@ TEST(LargeRows, SelectionTakesTheBestInBothLevels) {
   });
 }
 
+// With several threads they choose together, alone one row's entries are a list.
+TEST(LargeRows, SelectionIsTheSameWithAnyNumberOfThreads) {
+  constexpr int64_t kTopK = 512, kBlocks = 600, kBlock = 8;
+  const Entries entries;
+  const int32_t position = Entries::kCount - 1, slot = 0, page = 0, first_row = 0;
+  const float frequency = 0;
+  for (const Isa isa : kAllIsas) {
+    if (!supports(isa)) continue;
+    std::vector<std::vector<int32_t>> outcomes;
+    for (const int threads : {1, 2, 5}) {
+      ThreadTeam team(threads);
+      Queue queue(team, isa, Arena(64));
+      std::vector<int32_t> chosen(kTopK), used(kTopK), candidates(kBlocks);
+      IndexSelectArgs args{.rows = {{&position, {1}}, {&slot, {1}}, {&first_row, {1}}},
+                           .q = {entries.q.data(), {1, Entries::kHeads, Entries::kWidth}},
+                           .weights = {entries.weights.data(), {1, Entries::kHeads}},
+                           .weight_scale = 1,
+                           .frequencies = {&frequency, {1}},
+                           .keys = {{entries.keys.data(),
+                                     {1, Entries::kCount, index_key_row_bytes(Entries::kWidth)}},
+                                    {&page, {1, 1}}},
+                           .candidate_use = CandidateUse::build,
+                           .candidate_block = kBlock,
+                           .candidates = {candidates.data(), {1, kBlocks}},
+                           .chosen = {chosen.data(), {1, kTopK}}};
+      index_select(queue, args);
+      args.candidate_use = CandidateUse::use;
+      args.chosen.data = used.data();
+      index_select(queue, args);
+      EXPECT_GE(used.back(), 0);
+      std::vector<int32_t>& outcome = outcomes.emplace_back(chosen);
+      outcome.insert(outcome.end(), used.begin(), used.end());
+      outcome.insert(outcome.end(), candidates.begin(), candidates.end());
+      EXPECT_EQ(outcome, outcomes.front()) << name_of(isa) << ", " << threads << " threads";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cachalot::cpu

@@ -1,5 +1,7 @@
 // linear, grouped_linear, head (contract: ops/linear.h; docs/kernels/linear.md): prepare the
 // activations, then blocks of outputs shared among the threads.
+#include <atomic>
+
 #include "backend/cpu/kernels/row_kernels.h"
 #include "backend/cpu/packed_weight.h"
 #include "backend/cpu/queue.h"
@@ -7,6 +9,10 @@
 
 namespace cachalot::cpu {
 namespace {
+
+// Columns of a row that are prepared at a time, where kernels do not pack rows.
+constexpr int64_t kColumnBlock = 1024;
+static_assert(kColumnBlock % kScaleBlock == 0);
 
 // Activation rows prepared for the kernels in the queue's shared scratch: `groups` operands of
 // `tokens` rows, row after row with the pointers to them, and packed where the kernels want that.
@@ -30,20 +36,26 @@ class PreparedRows {
     for (int64_t i = 0; i < groups * tokens; ++i) pointers_[i] = shared + values + i * stride_;
   }
 
-  // Units of preparation, independent of each other.
-  int64_t pieces() const { return groups_ * pieces_of_group(); }
+  // Units of preparation, independent of each other: some columns of a row, or rows that are packed
+  // together.
+  int64_t pieces() const { return groups_ * (kernels_.pack ? tiles() : tokens_ * slices()); }
 
-  // Calls fill(group, token, prepared row) for every row of the piece.
+  // Calls fill(group, token, first column, columns, where they go) for all of the piece.
   template <class F>
   void prepare(int64_t piece, F&& fill) const {
-    const int64_t group = piece / pieces_of_group(), first = piece % pieces_of_group() * span();
-    for (int64_t t = first; t < std::min(tokens_, first + span()); ++t) {
-      fill(group, t, const_cast<void*>(pointers_[group * tokens_ + t]));
+    if (!kernels_.pack) {
+      const int64_t row = piece / slices(), first = piece % slices() * kColumnBlock;
+      fill(row / tokens_, row % tokens_, first, std::min(kColumnBlock, columns_ - first),
+           prepared(row) + first * kernels_.activation_size);
+      return;
     }
-    if (kernels_.pack) {
-      kernels_.pack(pointers_ + group * tokens_, tokens_, columns_, format_, first / kPackTokens,
-                    packed_ + group * packed_bytes_);
+    const int64_t group = piece / tiles(), tile = piece % tiles();
+    const int64_t end = std::min(tokens_, (tile + 1) * kPackTokens);
+    for (int64_t t = tile * kPackTokens; t < end; ++t) {
+      fill(group, t, 0, columns_, prepared(group * tokens_ + t));
     }
+    kernels_.pack(pointers_ + group * tokens_, tokens_, columns_, format_, tile,
+                  packed_ + group * packed_bytes_);
   }
 
   // Sets the operand of a product.
@@ -54,8 +66,11 @@ class PreparedRows {
   }
 
  private:
-  int64_t span() const { return kernels_.pack ? kPackTokens : 1; }
-  int64_t pieces_of_group() const { return (tokens_ + span() - 1) / span(); }
+  int64_t tiles() const { return (tokens_ + kPackTokens - 1) / kPackTokens; }
+  int64_t slices() const { return (columns_ + kColumnBlock - 1) / kColumnBlock; }
+  std::byte* prepared(int64_t row) const {
+    return static_cast<std::byte*>(const_cast<void*>(pointers_[row]));
+  }
 
   const MatmulKernels& kernels_;
   int64_t columns_;
@@ -65,6 +80,9 @@ class PreparedRows {
   const void** pointers_;  // [groups * tokens]
   std::byte* packed_;      // [groups] operands
 };
+
+// Tokens whose norms the thread takes that computes the last output, instead of all meeting first.
+constexpr int64_t kFewNorms = 2;
 
 // One piece of a product, its sums kept in `sums` [tokens, rows of the piece] on the way.
 void multiply_with_bias(Queue& queue, Product product, View<const bf16> bias, float* sums,
@@ -100,15 +118,18 @@ void linear(Queue& queue, const LinearArgs& args) {
   queue.scratch().reserve_per_thread(own.bytes());
   WorkShare rows(prepared.pieces(), threads), blocks(outputs.count(), threads),
       norms(tokens, threads);
+  const bool normed = args.norm.present() && args.y.present();
+  std::atomic<int64_t> blocks_left{outputs.count()};
+  const auto norm = [&](int64_t t) {
+    queue.rows().rms_norm(args.y.row(t), weight.rows, args.norm.data, args.norm_eps);
+  };
 
   queue.run(tokens * weight.rows * weight.columns, [&](const TeamMember& member) {
     rows.each([&](int64_t piece) {
-      prepared.prepare(piece, [&](int64_t, int64_t t, void* row) {
-        if (weight.format == PackedWeight::Format::fp8) {
-          kernels.quantize(args.x.row(t), weight.columns, weight.format, row);
-        } else {
-          kernels.keep(args.x.row(t), weight.columns, weight.format, row);
-        }
+      prepared.prepare(piece, [&](int64_t, int64_t t, int64_t first, int64_t count, void* row) {
+        const auto fill =
+            weight.format == PackedWeight::Format::fp8 ? kernels.quantize : kernels.keep;
+        fill(args.x.row(t) + first, count, weight.format, row);
       });
     });
     member.barrier();
@@ -128,12 +149,14 @@ void linear(Queue& queue, const LinearArgs& args) {
         multiply_with_bias(queue, product, args.bias, reinterpret_cast<float*>(scratch + sums_at),
                            scratch);
       }
+      if (normed && tokens <= kFewNorms &&
+          blocks_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        for (int64_t t = 0; t < tokens; ++t) norm(t);
+      }
     });
-    if (args.norm.absent() || args.y.absent()) return;
+    if (!normed || tokens <= kFewNorms) return;
     member.barrier();
-    norms.each([&](int64_t t) {
-      queue.rows().rms_norm(args.y.row(t), weight.rows, args.norm.data, args.norm_eps);
-    });
+    norms.each(norm);
   });
 }
 
@@ -146,15 +169,16 @@ void grouped_linear(Queue& queue, const GroupedLinearArgs& args) {
   if (tokens == 0) return;
   const int threads = queue.team().size();
   const PreparedRows prepared(queue, weight, groups, tokens);
-  const OutputPieces outputs(kernels, weight.rows / groups, tokens, threads);
+  const OutputPieces outputs(kernels, weight.rows / groups, tokens, threads, groups);
   queue.scratch().reserve_per_thread(static_cast<size_t>(kernels.scratch_bytes));
   WorkShare rows(prepared.pieces(), threads), blocks(groups * outputs.count(), threads);
 
   queue.run(tokens * weight.rows * weight.columns, [&](const TeamMember& member) {
     rows.each([&](int64_t piece) {
-      prepared.prepare(piece, [&](int64_t group, int64_t t, void* row) {
-        kernels.keep(args.x.row(t) + group * weight.columns, weight.columns, weight.format, row);
-      });
+      prepared.prepare(
+          piece, [&](int64_t group, int64_t t, int64_t first, int64_t count, void* row) {
+            kernels.keep(args.x.row(t) + group * weight.columns + first, count, weight.format, row);
+          });
     });
     member.barrier();
     blocks.each_with_next([&](int64_t i, int64_t next) {
@@ -192,8 +216,8 @@ void head(Queue& queue, const HeadArgs& args) {
 
   queue.run(count * weight.rows * weight.columns, [&](const TeamMember& member) {
     rows.each([&](int64_t piece) {
-      prepared.prepare(piece, [&](int64_t, int64_t i, void* row) {
-        kernels.keep(args.x.row(args.rows.data[i]), weight.columns, weight.format, row);
+      prepared.prepare(piece, [&](int64_t, int64_t i, int64_t first, int64_t count, void* row) {
+        kernels.keep(args.x.row(args.rows.data[i]) + first, count, weight.format, row);
       });
     });
     member.barrier();

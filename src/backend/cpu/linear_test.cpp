@@ -168,6 +168,11 @@ TEST(CpuLinear, RoundsToBf16ThenNormalises) {
     const std::vector<float> sums = run_f32(queue, x, w);
     for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(plain[i].bits, to_bf16(sums[i]).bits);
     const std::vector<bf16> normed = run_bf16(queue, x, w, {norm.data(), {96}}, 1e-20f);
+    for (int64_t tokens : {1, 2}) {
+      const std::vector<bf16> few(x.begin(), x.begin() + tokens * 128);
+      EXPECT_TRUE(same_bits(run_bf16(queue, few, w, {norm.data(), {96}}, 1e-20f),
+                            {normed.begin(), normed.begin() + tokens * 96}));
+    }
     for (int64_t t = 0; t < 5; ++t) {
       double squares = 0;
       for (int64_t i = 0; i < 96; ++i) squares += std::pow(to_float(plain[t * 96 + i]), 2);

@@ -18,6 +18,10 @@ constexpr int64_t kHiddenBlock = kScaleBlock;
 constexpr int64_t kTokenBlock = 192;
 static_assert(kTokenBlock % kPackTokens == 0);
 
+// Columns of a token that are prepared or summed at a time.
+constexpr int64_t kColumnBlock = 1024;
+static_assert(kColumnBlock % kScaleBlock == 0);
+
 // An expert with the tokens that chose it.
 struct Group {
   const MatmulKernels* kernels;
@@ -228,7 +232,7 @@ class Step {
 
   // All at once, with the weights where the arguments say.
   void run() {
-    WorkShare sums(tokens_, queue_.team().size());
+    WorkShare sums(tokens_ * column_blocks(), queue_.team().size());
     Preparation preparation(*this);
     Round round(*this, {b_.groups, groups_, b_.tiles, tiles_, b_.rows});
     queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
@@ -236,7 +240,7 @@ class Step {
       member.barrier();
       round.compute(member);
       member.barrier();
-      sums.each([&](int64_t t) { sum_token(t); });
+      sums.each([&](int64_t piece) { sum_piece(piece); });
     });
   }
 
@@ -256,9 +260,9 @@ class Step {
       run_round(ready, std::ssize(ready));
     }
     cache.end();
-    WorkShare sums(tokens_, queue_.team().size());
+    WorkShare sums(tokens_ * column_blocks(), queue_.team().size());
     queue_.run(tokens_ * (k_ + 1) * dim_,
-               [&](const TeamMember&) { sums.each([&](int64_t t) { sum_token(t); }); });
+               [&](const TeamMember&) { sums.each([&](int64_t piece) { sum_piece(piece); }); });
     return {};
   }
 
@@ -268,12 +272,12 @@ class Step {
    public:
     explicit Preparation(Step& step)
         : step_(step),
-          tokens_(step.tokens_, step.queue_.team().size()),
+          rows_(2 * step.tokens_ * step.column_blocks(), step.queue_.team().size()),
           tiles_(step.tiles_, step.queue_.team().size()) {}
 
     void run(const TeamMember& member) {
       const Buffers& b = step_.b_;
-      tokens_.each([&](int64_t t) { step_.prepare_token(t); });
+      rows_.each([&](int64_t piece) { step_.prepare_piece(piece); });
       if (step_.tiles_ == 0) return;
       member.barrier();
       tiles_.each([&](int64_t i) { step_.pack(b.tiles[i], b.x_rows, step_.dim_, b.packed_x); });
@@ -281,7 +285,7 @@ class Step {
 
    private:
     Step& step_;
-    WorkShare tokens_, tiles_;
+    WorkShare rows_, tiles_;
   };
 
   // Groups that are computed together.
@@ -300,7 +304,8 @@ class Step {
         : step_(step),
           round_(round),
           hidden_blocks_(step.width_ / kHiddenBlock),
-          pieces_(step.kernels_, step.dim_, round.rows / round.count, step.queue_.team().size()),
+          pieces_(step.kernels_, step.dim_, round.rows / round.count, step.queue_.team().size(),
+                  round.count),
           hidden_(round.count * hidden_blocks_, step.queue_.team().size()),
           pack_hidden_(round.tile_count, step.queue_.team().size()),
           outputs_(round.count * pieces_.count(), step.queue_.team().size()) {}
@@ -308,9 +313,9 @@ class Step {
     void compute(const TeamMember& member) {
       std::byte* scratch = step_.queue_.scratch().of_thread(member.index());
       hidden_.each_with_next([&](int64_t i, int64_t next) {
-        const Group* then = next < 0 ? nullptr : &round_.groups[next / hidden_blocks_];
-        step_.hidden_piece(round_.groups[i / hidden_blocks_], i % hidden_blocks_ * kHiddenBlock,
-                           then, next % hidden_blocks_ * kHiddenBlock, scratch);
+        const Group* then = next < 0 ? nullptr : &hidden_group(next);
+        step_.hidden_piece(hidden_group(i), i % hidden_blocks_ * kHiddenBlock, then,
+                           next % hidden_blocks_ * kHiddenBlock, scratch);
       });
       member.barrier();
       if (round_.tile_count > 0) {
@@ -334,6 +339,13 @@ class Step {
     }
 
    private:
+    // The last group first: the shared expert's pieces are the largest, for which the others would
+    // wait longest.
+    const Group& hidden_group(int64_t piece) const {
+      const int64_t group = piece / hidden_blocks_;
+      return round_.groups[group == 0 ? round_.count - 1 : group - 1];
+    }
+
     Step& step_;
     const RoundGroups round_;
     const int64_t hidden_blocks_;
@@ -360,10 +372,17 @@ class Step {
                [&](const TeamMember& member) { round.compute(member); });
   }
 
-  void prepare_token(int64_t t) {
-    const bf16* x = args_.x.row(t);
-    routed_.quantize(x, dim_, PackedWeight::Format::fp4, b_.x + t * b_.x_stride);
-    kernels_.quantize(x, dim_, PackedWeight::Format::fp8, b_.x + (tokens_ + t) * b_.x_stride);
+  int64_t column_blocks() const { return (dim_ + kColumnBlock - 1) / kColumnBlock; }
+
+  // Some columns of a token: for the routed experts, or behind all of those for the shared one.
+  void prepare_piece(int64_t piece) {
+    const int64_t row = piece / column_blocks(), first = piece % column_blocks() * kColumnBlock;
+    const bool shared = row >= tokens_;
+    const MatmulKernels& kernels = shared ? kernels_ : routed_;
+    kernels.quantize(args_.x.row(shared ? row - tokens_ : row) + first,
+                     std::min(kColumnBlock, dim_ - first),
+                     shared ? PackedWeight::Format::fp8 : PackedWeight::Format::fp4,
+                     b_.x + row * b_.x_stride + first * kernels.activation_size);
   }
 
   size_t kernel_bytes() const {
@@ -439,9 +458,12 @@ class Step {
     group.kernels->multiply(product, scratch);
   }
 
-  void sum_token(int64_t token) {
-    kernels_.sum_experts(b_.y, dim_, b_.rows_of + token * k_, k_,
-                         b_.y + (tokens_ * k_ + token) * dim_, args_.y.row(token));
+  // Some columns of a token's experts.
+  void sum_piece(int64_t piece) {
+    const int64_t token = piece / column_blocks(), first = piece % column_blocks() * kColumnBlock;
+    kernels_.sum_experts(b_.y + first, dim_, b_.rows_of + token * k_, k_,
+                         b_.y + (tokens_ * k_ + token) * dim_ + first,
+                         std::min(kColumnBlock, dim_ - first), args_.y.row(token) + first);
   }
 
   Queue& queue_;

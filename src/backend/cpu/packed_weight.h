@@ -47,9 +47,14 @@ struct OutputPieces {
   int64_t rows;   // outputs
   int64_t block;  // outputs of a piece
 
-  OutputPieces(const MatmulKernels& kernels, int64_t outputs, int64_t tokens, int threads)
+  // `products` have as many outputs each and are computed together.
+  OutputPieces(const MatmulKernels& kernels, int64_t outputs, int64_t tokens, int threads,
+               int64_t products = 1)
       : rows(outputs), block(tokens > 2 * kPackTokens ? kernels.many_rows : kernels.few_rows) {
     while (block > kernels.few_rows && count() < int64_t{4} * threads) block /= 2;
+    if (threads == 1 || tokens > kernels.tile_tokens) return;
+    // Weights stream by, and a piece costs little: none should wait long for the last.
+    while (block > kernels.tile_rows && products * count() < int64_t{16} * threads) block /= 2;
   }
   int64_t count() const { return (rows + block - 1) / block; }
   int64_t first(int64_t piece) const { return piece * block; }

@@ -33,9 +33,8 @@ void choose_experts(const float* scores, const float* bias, int64_t experts, int
   }
 }
 
-void route_row(const RouteArgs& args, int64_t t, float* scores) {
+void route_row(const RouteArgs& args, int64_t t, const float* scores) {
   const int64_t experts = args.gate.extent(0), k = args.ids.extent(1);
-  for (int64_t e = 0; e < experts; ++e) scores[e] = score_of(scores[e]);
   const bool in_image = args.image_index.data[t] >= 0 && args.bias_image.present();
   int32_t* ids = args.ids.row(t);
   float* weights = args.weights.row(t);
@@ -61,9 +60,14 @@ void route(Queue& queue, const RouteArgs& args) {
   queue.run(tokens * experts * dim, [&](const TeamMember& member) {
     product_tasks.each([&](int64_t task) {
       const int64_t first = task / blocks * kTokenTile, expert = task % blocks * kExpertBlock;
-      queue.rows().dots(args.x.row(first), dim, std::min(kTokenTile, tokens - first),
-                        args.gate.row(expert), dim, std::min(kExpertBlock, experts - expert), dim,
-                        scores + first * experts + expert, experts);
+      const int64_t count = std::min(kTokenTile, tokens - first);
+      const int64_t outputs = std::min(kExpertBlock, experts - expert);
+      float* out = scores + first * experts + expert;
+      queue.rows().dots(args.x.row(first), dim, count, args.gate.row(expert), dim, outputs, dim,
+                        out, experts);
+      for (int64_t t = 0; t < count; ++t) {
+        for (int64_t e = 0; e < outputs; ++e) out[t * experts + e] = score_of(out[t * experts + e]);
+      }
     });
     member.barrier();
     row_tasks.each([&](int64_t t) { route_row(args, t, scores + t * experts); });

@@ -87,8 +87,8 @@ void gated(const bf16* g, const bf16* u, int64_t n, float limit, float weight, b
 }
 
 void sum_experts(const bf16* y, int64_t dim, const int32_t* rows, int64_t count, const bf16* shared,
-                 bf16* out) {
-  for (int64_t i = 0; i < dim; i += kLanes) {
+                 int64_t n, bf16* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
     F32 total = splat(0.0f);
     for (int64_t r = 0; r < count; ++r) total += load_bf16(y + rows[r] * dim + i);
     store_bf16(out + i, total + load_bf16(shared + i));

@@ -51,6 +51,8 @@ constexpr MatmulKernels int8_table(void (*quantize)(const bf16*, int64_t, Format
           .pack = nullptr,
           .few_rows = 32,
           .many_rows = 64,
+          .tile_rows = 32,
+          .tile_tokens = 1,
           .scratch_bytes = scratch,
           .multiply = multiply,
           .gated = gated,

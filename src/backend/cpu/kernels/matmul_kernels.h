@@ -83,6 +83,10 @@ struct MatmulKernels {
   // it (the rows of a scale tile).
   int64_t few_rows;
   int64_t many_rows;
+  // Up to tile_tokens tokens are computed while the weights stream by, tile_rows outputs at a time:
+  // a call may have as few of them at no loss.
+  int64_t tile_rows;
+  int64_t tile_tokens;
 
   // Bytes of scratch (aligned to 64) one call of multiply() needs for any number of tokens.
   int64_t scratch_bytes;
@@ -90,9 +94,10 @@ struct MatmulKernels {
 
   // h[i] = RNE_BF16(weight * silu(g) * u) after the clamps (contract: moe_experts).
   void (*gated)(const bf16* g, const bf16* u, int64_t n, float limit, float weight, bf16* h);
-  // out[i] = RNE_BF16((sum of y[rows[r]][i], r ascending, FP32) + shared[i]).
+  // out[i] = RNE_BF16((sum of y[rows[r]][i], r ascending, FP32) + shared[i]), i < n; rows of y lie
+  // dim apart.
   void (*sum_experts)(const bf16* y, int64_t dim, const int32_t* rows, int64_t count,
-                      const bf16* shared, bf16* out);
+                      const bf16* shared, int64_t n, bf16* out);
 };
 
 const MatmulKernels& matmul_kernels_for(Isa isa);

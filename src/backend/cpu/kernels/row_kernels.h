@@ -32,11 +32,13 @@ struct RowKernels {
   float (*square_sum)(const float* x, int64_t n);
 
   // ---------------------------------------------------------------------------- residual stream
+  // n channels of copies that lie dim apart.
   // x[i] = RNE_BF16(sum_c pre[c] * stream[c][i]).
-  void (*collapse)(const bf16* stream, const float* pre, int64_t copies, int64_t dim, bf16* x);
+  void (*collapse)(const bf16* stream, const float* pre, int64_t copies, int64_t dim, int64_t n,
+                   bf16* x);
   // stream[k][i] = RNE_BF16(post[k] * y[i] + sum_j comb[j][k] * stream[j][i]), in place.
   void (*expand)(const bf16* y, const float* post, const float* comb, int64_t copies, int64_t dim,
-                 bf16* stream);
+                 int64_t n, bf16* stream);
   // x[i] = RNE_BF16(sum_c stream[c][i] / copies).
   void (*average)(const bf16* stream, int64_t copies, int64_t dim, bf16* x);
 

@@ -111,8 +111,9 @@ void dots_f32(const float* x, int64_t x_stride, int64_t rows, const float* w, in
   all_dots(x, x_stride, rows, w, w_stride, outputs, n, y, y_stride);
 }
 
-void collapse(const bf16* stream, const float* pre, int64_t copies, int64_t dim, bf16* x) {
-  for_lanes(dim, [&](int64_t i, int64_t lanes) {
+void collapse(const bf16* stream, const float* pre, int64_t copies, int64_t dim, int64_t n,
+              bf16* x) {
+  for_lanes(n, [&](int64_t i, int64_t lanes) {
     F32 total = load(stream + i, lanes) * pre[0];
     for (int64_t c = 1; c < copies; ++c) {
       total = fma(load(stream + c * dim + i, lanes), splat(pre[c]), total);
@@ -123,9 +124,9 @@ void collapse(const bf16* stream, const float* pre, int64_t copies, int64_t dim,
 
 template <int kCopies>
 CACHALOT_INLINE void expand_copies(const bf16* y, const float* post, const float* comb, int64_t dim,
-                                   bf16* stream) {
+                                   int64_t n, bf16* stream) {
   for_lanes(
-      dim, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
+      n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
         F32 copy[kCopies];
 #pragma GCC unroll 8
         for (int j = 0; j < kCopies; ++j) copy[j] = load(stream + j * dim + i, lanes);
@@ -143,24 +144,24 @@ CACHALOT_INLINE void expand_copies(const bf16* y, const float* post, const float
 }
 
 void expand(const bf16* y, const float* post, const float* comb, int64_t copies, int64_t dim,
-            bf16* stream) {
+            int64_t n, bf16* stream) {
   switch (copies) {
     case 1:
-      return expand_copies<1>(y, post, comb, dim, stream);
+      return expand_copies<1>(y, post, comb, dim, n, stream);
     case 2:
-      return expand_copies<2>(y, post, comb, dim, stream);
+      return expand_copies<2>(y, post, comb, dim, n, stream);
     case 3:
-      return expand_copies<3>(y, post, comb, dim, stream);
+      return expand_copies<3>(y, post, comb, dim, n, stream);
     case 4:
-      return expand_copies<4>(y, post, comb, dim, stream);
+      return expand_copies<4>(y, post, comb, dim, n, stream);
     case 5:
-      return expand_copies<5>(y, post, comb, dim, stream);
+      return expand_copies<5>(y, post, comb, dim, n, stream);
     case 6:
-      return expand_copies<6>(y, post, comb, dim, stream);
+      return expand_copies<6>(y, post, comb, dim, n, stream);
     case 7:
-      return expand_copies<7>(y, post, comb, dim, stream);
+      return expand_copies<7>(y, post, comb, dim, n, stream);
     default:
-      return expand_copies<8>(y, post, comb, dim, stream);
+      return expand_copies<8>(y, post, comb, dim, n, stream);
   }
 }
 
