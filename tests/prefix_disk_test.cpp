@@ -145,7 +145,7 @@ TEST_F(PrefixDisk, LeavesFilesOfOtherModelsAlone) {
   ASSERT_EQ(segments().size(), 1u);
   const auto other = open_cache(*engine, int64_t{1} << 30, "another model");
   EXPECT_EQ(check(*engine, *other, text(30, 1)), 0);
-  EXPECT_NE(log_.find("1 files of other models or settings are left as they are"),
+  EXPECT_NE(log_.find("1 files of other models, settings or builds of this program are left"),
             std::string::npos)
       << log_;
   EXPECT_EQ(segments().size(), 1u);
@@ -315,14 +315,17 @@ TEST_F(PrefixDisk, GivesPagesBackThatWaitToBeWritten) {
   EXPECT_TRUE(cache->release_pages(5));
 }
 
-TEST(CacheFingerprint, NamesCheckpointArithmeticAndLayout) {
-  const auto of = [](const char* model, const EngineOptions& options) {
+TEST(CacheFingerprint, NamesCheckpointProgramArithmeticAndLayout) {
+  const auto of = [](const char* model, const EngineOptions& options,
+                     const char* program = "/proc/self/exe") {
     const auto engine = test::open_engine(test::data_path(model), options);
-    return cache_fingerprint(*test::open_checkpoint(test::data_path(model)), *engine);
+    return cache_fingerprint(*test::open_checkpoint(test::data_path(model)), *engine, program)
+        .value();
   };
   const std::string plain = of("tiny-a", {.threads = 1, .isa = Isa::generic});
   EXPECT_EQ(of("tiny-a", {.threads = 2, .isa = Isa::generic, .max_sequences = 3}), plain);
   EXPECT_NE(of("tiny-b", {.threads = 1, .isa = Isa::generic}), plain);
+  EXPECT_NE(of("tiny-a", {.threads = 1, .isa = Isa::generic}, "/bin/sh"), plain);
   EXPECT_NE(of("tiny-a", {.isa = Isa::generic, .rollback = 9}), plain);
   EXPECT_NE(of("tiny-a", {.isa = Isa::generic, .expert_input = ExpertInput::int8}), plain);
   EXPECT_NE(of("tiny-a", {.isa = Isa::generic, .shortcut_tail = 30}), plain);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "base/mapped_file.h"
 
 namespace cachalot {
 namespace {
@@ -34,11 +35,13 @@ uint64_t identity(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::string cache_fingerprint(const Checkpoint& checkpoint, const Engine& engine) {
+Result<std::string> cache_fingerprint(const Checkpoint& checkpoint, const Engine& engine,
+                                      const std::filesystem::path& program) {
+  CACHALOT_TRY(const MappedFile code, MappedFile::open(program));
   const EngineOptions& options = engine.options();
-  return fmt::format("checkpoint {:016x}; {}; page {}; rollback {}; shortcut {}",
-                     identity(checkpoint), engine.arithmetic(), engine.pages().tokens,
-                     options.rollback, options.shortcut_tail.value_or(0));
+  return fmt::format("checkpoint {:016x}; program {:016x}; {}; page {}; rollback {}; shortcut {}",
+                     identity(checkpoint), hash64(code.bytes()), engine.arithmetic(),
+                     engine.pages().tokens, options.rollback, options.shortcut_tail.value_or(0));
 }
 
 }  // namespace cachalot

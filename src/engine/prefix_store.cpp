@@ -129,8 +129,8 @@ Status PrefixStore::scan(const OnState& on_state) {
   }
   if (others > 0) {
     options_.log(
-        fmt::format("prefix cache: {}: {} files of other models or settings are left as "
-                    "they are",
+        fmt::format("prefix cache: {}: {} files of other models, settings or builds of this "
+                    "program are left as they are; delete them if those will not come back",
                     options_.directory.string(), others));
   }
   std::vector<uint64_t> numbers;
