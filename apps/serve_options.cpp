@@ -227,7 +227,7 @@ Result<ModelServiceOptions> model_service_options(const ServeOptions& options,
   if (!options.cache_directory.empty()) {
     cache.directory = options.cache_directory;
     cache.disk_bytes = options.cache_disk;
-    CACHALOT_TRY(cache.fingerprint, cache_fingerprint(*model.checkpoint, *model.engine));
+    cache.fingerprint = cache_fingerprint(*model.checkpoint, *model.engine);
   }
   const int64_t block = model.config().has_drafts() ? model.config().dspark_block_size : 0;
   CACHALOT_TRY(result.scheduler.drafts, draft_parameters(options.drafts, block));

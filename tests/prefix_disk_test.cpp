@@ -44,7 +44,7 @@ class PrefixDisk : public testing::Test {
         {.threads = 1, .max_sequences = 2, .max_context = 1024, .cache_pages = pages});
   }
   std::unique_ptr<PrefixCache> open_cache(Engine& engine, int64_t disk_bytes = int64_t{1} << 30,
-                                          std::string fingerprint = "model") {
+                                          Result<std::string> fingerprint = std::string("model")) {
     return std::make_unique<PrefixCache>(
         engine, PrefixCacheOptions{.bytes = int64_t{1} << 30,
                                    .directory = folder_,
@@ -145,7 +145,7 @@ TEST_F(PrefixDisk, LeavesFilesOfOtherModelsAlone) {
   ASSERT_EQ(segments().size(), 1u);
   const auto other = open_cache(*engine, int64_t{1} << 30, "another model");
   EXPECT_EQ(check(*engine, *other, text(30, 1)), 0);
-  EXPECT_NE(log_.find("1 files of other models, settings or builds of this program are left"),
+  EXPECT_NE(log_.find("found a file of other models, settings or builds of this program, "),
             std::string::npos)
       << log_;
   EXPECT_EQ(segments().size(), 1u);
@@ -179,6 +179,18 @@ TEST_F(PrefixDisk, IsForOneProcessAtATime) {
   EXPECT_NE(log_.find("another process uses it"), std::string::npos) << log_;
   keep(*engine, *two, text(30, 1), {20});
   EXPECT_EQ(check(*engine, *two, text(30, 1)), 20);
+}
+
+TEST_F(PrefixDisk, GoesOnWithoutTheDiskWhereNothingTellsWhoWroteIt) {
+  const auto engine = open_engine();
+  const auto fingerprint = cache_fingerprint(*test::open_checkpoint(test::data_path("tiny-a")),
+                                             *engine, folder_ / "no program");
+  const auto cache = open_cache(*engine, int64_t{1} << 30, fingerprint);
+  keep(*engine, *cache, text(30, 1), {20});
+  EXPECT_EQ(check(*engine, *cache, text(30, 1)), 20);
+  EXPECT_NE(log_.find("no program: cannot open"), std::string::npos) << log_;
+  EXPECT_NE(log_.find("going on without the disk"), std::string::npos) << log_;
+  EXPECT_TRUE(segments().empty());
 }
 
 TEST_F(PrefixDisk, GoesOnWithoutAFolderItCannotHave) {

@@ -16,13 +16,16 @@ PrefixCache::PrefixCache(Engine& engine, const PrefixCacheOptions& options)
     options_.log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   }
   if (options_.directory.empty()) return;
-  auto store = PrefixStore::open({.directory = options_.directory,
-                                  .bytes = options_.disk_bytes,
-                                  .fingerprint = options_.fingerprint,
-                                  .log = options_.log},
-                                 [&](const RecordPlace& place, const StoredState& state) {
-                                   record(state.key, state.kind, state.progress.written, place);
-                                 });
+  const auto on_state = [&](const RecordPlace& place, const StoredState& state) {
+    record(state.key, state.kind, state.progress.written, place);
+  };
+  auto store = options_.fingerprint.and_then([&](const std::string& fingerprint) {
+    return PrefixStore::open({.directory = options_.directory,
+                              .bytes = options_.disk_bytes,
+                              .fingerprint = fingerprint,
+                              .log = options_.log},
+                             on_state);
+  });
   if (!store) {
     options_.log("prefix cache: " + store.error().message + "; going on without the disk");
     return;

@@ -31,7 +31,7 @@ struct PrefixCacheOptions {
   // of states depend on (engine/cache_fingerprint.h). An empty path: none.
   std::filesystem::path directory;
   int64_t disk_bytes = 0;
-  std::string fingerprint;
+  Result<std::string> fingerprint = std::string();
   std::function<void(const std::string&)> log;   // a line; from two threads; absent: to stderr
   std::chrono::milliseconds write_pause{30000};  // after a write that failed
 };

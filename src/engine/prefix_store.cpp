@@ -115,6 +115,7 @@ Status PrefixStore::scan(const OnState& on_state) {
   const std::string prefix = name_prefix(options_.fingerprint);
   std::error_code error;
   int64_t others = 0;
+  uintmax_t other_bytes = 0;
   for (fs::directory_iterator at(options_.directory, error), end; !error && at != end;
        at.increment(error)) {
     const std::string name = at->path().filename().string();
@@ -122,16 +123,21 @@ Status PrefixStore::scan(const OnState& on_state) {
       segments_[*number] = {.path = at->path()};
     } else if (name.ends_with(kExtension)) {
       ++others;
+      std::error_code unknown;
+      const uintmax_t bytes = at->file_size(unknown);
+      if (!unknown) other_bytes += bytes;
     }
   }
   if (error) {
     return fail("{}: cannot list the folder: {}", options_.directory.string(), error.message());
   }
   if (others > 0) {
-    options_.log(
-        fmt::format("prefix cache: {}: {} files of other models, settings or builds of this "
-                    "program are left as they are; delete them if those will not come back",
-                    options_.directory.string(), others));
+    options_.log(fmt::format(
+        "prefix cache: {}: found {} of other models, settings or builds of this "
+        "program, {} bytes, left as they are and not counted; to have their space "
+        "delete every *{} but {}*",
+        options_.directory.string(), others == 1 ? "a file" : fmt::format("{} files", others),
+        other_bytes, kExtension, prefix));
   }
   std::vector<uint64_t> numbers;
   for (const auto& [number, segment] : segments_) numbers.push_back(number);
