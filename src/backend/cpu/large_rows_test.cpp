@@ -191,9 +191,26 @@ struct Entries {
     }
   }
 
+  // Of the newest entry's token, which builds candidates. The vectors outlive it.
+  IndexSelectArgs arguments(int64_t block, std::vector<int32_t>& candidates,
+                            std::vector<int32_t>& chosen) const {
+    return {.rows = {{&position, {1}}, {&zero, {1}}, {&zero, {1}}},
+            .q = {q.data(), {1, kHeads, kWidth}},
+            .weights = {weights.data(), {1, kHeads}},
+            .weight_scale = 1,
+            .frequencies = {&frequency, {1}},
+            .keys = {{keys.data(), {1, kCount, index_key_row_bytes(kWidth)}}, {&zero, {1, 1}}},
+            .candidate_use = CandidateUse::build,
+            .candidate_block = block,
+            .candidates = {candidates.data(), {1, std::ssize(candidates)}},
+            .chosen = {chosen.data(), {1, std::ssize(chosen)}}};
+  }
+
   std::vector<bf16> q, weights;
   std::vector<uint8_t> keys;
   std::vector<double> scores;
+  int32_t position = kCount - 1, zero = 0;
+  float frequency = 0;
 };
 
 // No entry of `pool` that was left out is better than one that was chosen.
@@ -214,22 +231,9 @@ void expect_best(const std::vector<double>& scores, const std::vector<int32_t>& 
 TEST(LargeRows, SelectionTakesTheBestInBothLevels) {
   constexpr int64_t kTopK = 512, kBlocks = 100, kBlock = 8;
   const Entries entries;
-  const int32_t position = Entries::kCount - 1, slot = 0, page = 0, first_row = 0;
-  const float frequency = 0;
   on_all_queues([&](Queue& queue) {
     std::vector<int32_t> chosen(kTopK), candidates(kBlocks);
-    IndexSelectArgs args{
-        .rows = {{&position, {1}}, {&slot, {1}}, {&first_row, {1}}},
-        .q = {entries.q.data(), {1, Entries::kHeads, Entries::kWidth}},
-        .weights = {entries.weights.data(), {1, Entries::kHeads}},
-        .weight_scale = 1,
-        .frequencies = {&frequency, {1}},
-        .keys = {{entries.keys.data(), {1, Entries::kCount, index_key_row_bytes(Entries::kWidth)}},
-                 {&page, {1, 1}}},
-        .candidate_use = CandidateUse::build,
-        .candidate_block = kBlock,
-        .candidates = {candidates.data(), {1, kBlocks}},
-        .chosen = {chosen.data(), {1, kTopK}}};
+    IndexSelectArgs args = entries.arguments(kBlock, candidates, chosen);
     index_select(queue, args);
     std::vector<int32_t> all(Entries::kCount), blocks(Entries::kCount / kBlock), pool;
     for (int64_t j = 0; j < Entries::kCount; ++j) all[j] = static_cast<int32_t>(j);
@@ -258,8 +262,6 @@ TEST(LargeRows, SelectionTakesTheBestInBothLevels) {
 TEST(LargeRows, SelectionIsTheSameWithAnyNumberOfThreads) {
   constexpr int64_t kTopK = 512, kBlocks = 600, kBlock = 8;
   const Entries entries;
-  const int32_t position = Entries::kCount - 1, slot = 0, page = 0, first_row = 0;
-  const float frequency = 0;
   for (const Isa isa : kAllIsas) {
     if (!supports(isa)) continue;
     std::vector<std::vector<int32_t>> outcomes;
@@ -267,18 +269,7 @@ TEST(LargeRows, SelectionIsTheSameWithAnyNumberOfThreads) {
       ThreadTeam team(threads);
       Queue queue(team, isa, Arena(64));
       std::vector<int32_t> chosen(kTopK), used(kTopK), candidates(kBlocks);
-      IndexSelectArgs args{.rows = {{&position, {1}}, {&slot, {1}}, {&first_row, {1}}},
-                           .q = {entries.q.data(), {1, Entries::kHeads, Entries::kWidth}},
-                           .weights = {entries.weights.data(), {1, Entries::kHeads}},
-                           .weight_scale = 1,
-                           .frequencies = {&frequency, {1}},
-                           .keys = {{entries.keys.data(),
-                                     {1, Entries::kCount, index_key_row_bytes(Entries::kWidth)}},
-                                    {&page, {1, 1}}},
-                           .candidate_use = CandidateUse::build,
-                           .candidate_block = kBlock,
-                           .candidates = {candidates.data(), {1, kBlocks}},
-                           .chosen = {chosen.data(), {1, kTopK}}};
+      IndexSelectArgs args = entries.arguments(kBlock, candidates, chosen);
       index_select(queue, args);
       args.candidate_use = CandidateUse::use;
       args.chosen.data = used.data();

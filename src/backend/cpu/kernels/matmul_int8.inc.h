@@ -117,13 +117,7 @@ template <int kTokens>
 void multiply_int8_tile(const Product& p, int64_t first, int64_t token, Fetcher& fetcher) {
   const PackedWeight& w = p.weight;
   const int64_t blocks = w.columns / kBlock;
-  const uint8_t* codes[kInt8Rows];
-  const uint8_t* scales[kInt8Rows];
-  for (int r = 0; r < kInt8Rows; ++r) {
-    const int64_t row = clamped(first + r, p.last_row);
-    codes[r] = w.data + row * w.row_bytes();
-    scales[r] = w.row_scales + row * blocks;
-  }
+  const WeightRows<kInt8Rows> rows(p, first);
   const Int8Block* x[kTokens];
   F32 sums[kTokens];
   for (int t = 0; t < kTokens; ++t) {
@@ -133,11 +127,11 @@ void multiply_int8_tile(const Product& p, int64_t first, int64_t token, Fetcher&
   Fetcher next = fetcher;
   int64_t b = 0;
   for (; b + 4 <= blocks; b += 4) {
-    add_blocks<kTokens>(codes, load_scale_codes(scales, b, 4), x, b, 4, next, sums);
+    add_blocks<kTokens>(rows.codes, load_scale_codes(rows.scales, b, 4), x, b, 4, next, sums);
   }
   if (b < blocks) {
-    add_blocks<kTokens>(codes, load_scale_codes(scales, b, blocks - b), x, b, blocks - b, next,
-                        sums);
+    add_blocks<kTokens>(rows.codes, load_scale_codes(rows.scales, b, blocks - b), x, b, blocks - b,
+                        next, sums);
   }
   fetcher = next;
   for (int t = 0; t < kTokens; ++t) {
@@ -156,7 +150,6 @@ constexpr int column_at(int i) { return i; }
 struct Weights {
   int8_t v[kBlock];
 };
-using Sums = float;
 
 CACHALOT_INLINE Weights load_doubled(const uint8_t* codes) {
   Weights out;
@@ -167,15 +160,11 @@ CACHALOT_INLINE Weights load_doubled(const uint8_t* codes) {
   return out;
 }
 
-CACHALOT_INLINE Sums zero_sums() { return 0; }
-
-CACHALOT_INLINE Sums add_block(Sums sum, const Weights& w, const Int8Block& x, float scale) {
+CACHALOT_INLINE float add_block(float sum, const Weights& w, const Int8Block& x, float scale) {
   int32_t dot = 0;
   for (int i = 0; i < kBlock; ++i) dot += w.v[i] * x.q[i];
   return static_cast<float>(dot) * (scale * x.half_scale) + sum;
 }
-
-CACHALOT_INLINE float total(Sums sum) { return sum; }
 
 constexpr int kInt8Rows = 4, kInt8Tokens = 2;
 
@@ -184,25 +173,16 @@ template <int kTokens>
 void multiply_int8_tile(const Product& p, int64_t first, int64_t token, Fetcher&) {
   const PackedWeight& w = p.weight;
   const int64_t blocks = w.columns / kBlock;
-  const uint8_t* codes[kInt8Rows];
-  const uint8_t* scales[kInt8Rows];
-  for (int r = 0; r < kInt8Rows; ++r) {
-    const int64_t row = clamped(first + r, p.last_row);
-    codes[r] = w.data + row * w.row_bytes();
-    scales[r] = w.row_scales + row * blocks;
-  }
+  const WeightRows<kInt8Rows> rows(p, first);
   const Int8Block* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const Int8Block*>(p.x[token + t]);
-  Sums sums[kInt8Rows][kTokens];
-  for (int r = 0; r < kInt8Rows; ++r) {
-    for (int t = 0; t < kTokens; ++t) sums[r][t] = zero_sums();
-  }
+  float sums[kInt8Rows][kTokens] = {};
   for (int64_t b = 0; b < blocks; ++b) {
 #pragma GCC unroll 4
     for (int r = 0; r < kInt8Rows; ++r) {
-      if (b % 4 == 0) __builtin_prefetch(codes[r] + b * 16 + kInt8Rows * w.row_bytes());
-      const Weights block = load_doubled(codes[r] + b * 16);
-      const float scale = e8m0_value(scales[r][b]);
+      if (b % 4 == 0) __builtin_prefetch(rows.codes[r] + b * 16 + kInt8Rows * w.row_bytes());
+      const Weights block = load_doubled(rows.codes[r] + b * 16);
+      const float scale = e8m0_value(rows.scales[r][b]);
 #pragma GCC unroll 2
       for (int t = 0; t < kTokens; ++t) {
         sums[r][t] = add_block(sums[r][t], block, x[t][b], scale);
@@ -210,7 +190,7 @@ void multiply_int8_tile(const Product& p, int64_t first, int64_t token, Fetcher&
     }
   }
   for (int r = 0; r < kInt8Rows && first + r < p.last_row; ++r) {
-    for (int t = 0; t < kTokens; ++t) put(p, token + t, first + r, total(sums[r][t]));
+    for (int t = 0; t < kTokens; ++t) put(p, token + t, first + r, sums[r][t]);
   }
 }
 

@@ -14,6 +14,22 @@ struct alignas(64) Int8Block {
 };
 static_assert(sizeof(Int8Block) == 64);
 
+// Codes and scales of kRows rows from `first` on; beyond the last one it stands again.
+template <int kRows>
+struct WeightRows {
+  WeightRows(const Product& p, int64_t first) {
+    const PackedWeight& w = p.weight;
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = clamped(first + r, p.last_row);
+      codes[r] = w.data + row * w.row_bytes();
+      scales[r] = w.row_scales + row * (w.columns / kBlock);
+    }
+  }
+
+  const uint8_t* codes[kRows];
+  const uint8_t* scales[kRows];
+};
+
 // scale = largest / 127, q = RNE(x / scale), all zero where the scale is.
 template <class ColumnAt>
 CACHALOT_INLINE void quantize_blocks(const bf16* x, int64_t columns, const ColumnAt& column_at,
