@@ -51,15 +51,25 @@ void add_gpu_options(CLI::App& command, GpuChoice& options) {
 }
 
 void apply_gpu_options(const GpuChoice& options, EngineOptions& engine) {
-  if (options.device == "cpu" && (options.experts == "gpu" || options.memory > 0)) {
-    usage_error("{}: expected --device cuda with it, found --device cpu",
-                options.experts == "gpu" ? "--experts gpu" : "--gpu-memory");
+  const char* const needs_gpu = options.experts == "gpu" ? "--experts gpu"
+                                : options.memory > 0     ? "--gpu-memory"
+                                                         : nullptr;
+  if (options.device == "cpu") {
+    if (needs_gpu) usage_error("{}: expected --device cuda with it, found --device cpu", needs_gpu);
+    return;
   }
-  if (options.device == "cpu") return;
   if (options.asked_for() && engine.backend != Backend::cpu) {
     usage_error("--device cuda: expected --backend cpu or none with it");
   }
-  if (!options.asked_for() && (!computes(engine) || !cuda::find_device())) return;
+  if (!options.asked_for() && (!computes(engine) || !cuda::find_device())) {
+    if (needs_gpu) {
+      usage_error("{}: expected {}", needs_gpu,
+                  computes(engine) ? "an NVIDIA Hopper GPU in this machine, found none"
+                                   : "options that a GPU computes; --device cuda says which it "
+                                     "does not");
+    }
+    return;
+  }
   engine.backend = Backend::cuda;
   engine.gpu_memory = options.memory;
   if (options.experts == "gpu") engine.experts_on = ExpertsOn::gpu;
