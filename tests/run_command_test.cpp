@@ -194,6 +194,19 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheFlags) {
   expect_error("nonsense", 2, "nonsense");
 }
 
+TEST_F(RunCommand, SaysSoWhereAFlagNeedsAGpuThatIsNotThere) {
+  expect_error("run --device cpu --experts gpu Hi", 2, "--experts gpu: expected --device cuda");
+  expect_error("run --device cpu --gpu-memory 1GB Hi", 2, "--gpu-memory: expected --device cuda");
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  expect_error("run --device auto --experts gpu Hi", 2,
+               "--experts gpu: expected an NVIDIA Hopper GPU");
+  expect_error("run --device auto --gpu-memory 1GB Hi", 2,
+               "--gpu-memory: expected an NVIDIA Hopper GPU");
+  expect_error("run --device auto --gpu-memory 1GB --activations int8 Hi", 2,
+               "--gpu-memory: expected options that a GPU computes");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 int exit_code_of(const std::string& arguments) {
   return WEXITSTATUS(std::system((CACHALOT_PROGRAM " " + arguments).c_str()));
 }
