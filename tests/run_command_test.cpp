@@ -312,7 +312,8 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
 }
 
 TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
-  const std::string question = " --temperature 0 'What is 23 * 4?'", profile = write("profile", "");
+  const std::string question = " --device cpu --temperature 0 'What is 23 * 4?'",
+                    profile = write("profile", "");
   const Json mapped = json_answer(question);
   EXPECT_EQ(mapped.find("storage"), nullptr);
   const Json first = json_answer("--expert-cache 3MB --engram-cache 64KiB --expert-profile-out " +
@@ -326,7 +327,8 @@ TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
   EXPECT_GT(experts->find("misses")->int64(), 0);
   EXPECT_GT(first.find("storage")->find("engram_rows")->find("hits")->int64(), 0);
   EXPECT_GT(second.find("storage")->find("experts")->find("pinned")->int64(), 0);
-  EXPECT_NE(program("run --expert-cache 3MB Hello!").err.find("from memory"), std::string::npos);
+  EXPECT_NE(program("run --device cpu --expert-cache 3MB Hello!").err.find("from memory"),
+            std::string::npos);
   expect_error("run --expert-cache 3xB Hello!", 2, "expected a size such as 16GiB");
   expect_error("run --expert-cache -1 Hello!", 2, "expected a size such as 16GiB");
   expect_error("run --expert-cache 0.003GB --expert-profile-out /nonexistent/x Hello!", 1,
