@@ -99,10 +99,6 @@ bool on_device(const void* address) {
 Queue::Queue(Arena arena) : arena_(std::move(arena)) {
   // A blocking stream: copies on the default stream wait for it.
   check(cudaStreamCreate(&stream_), "making a stream");
-  check(cudaStreamCreate(&aside_), "making a stream");
-  for (cudaEvent_t* event : {&marked_, &joined_}) {
-    check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
-  }
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, 0),
         "counting multiprocessors");
   counters_ = static_cast<int32_t*>(keep(&counters_, nullptr, kCounters * sizeof(int32_t)));
@@ -110,8 +106,6 @@ Queue::Queue(Arena arena) : arena_(std::move(arena)) {
 
 Queue::~Queue() {
   wait();
-  for (cudaEvent_t event : {marked_, joined_}) check(cudaEventDestroy(event), "ending an event");
-  check(cudaStreamDestroy(aside_), "ending a stream");
   check(cudaStreamDestroy(stream_), "ending a stream");
 }
 
@@ -123,23 +117,6 @@ void Queue::copy(void* to, const void* from, size_t bytes) {
 
 void Queue::call(void (*call)(void* data), void* data) {
   check(cudaLaunchHostFunc(stream_, call, data), "calling the host");
-}
-
-void Queue::mark() { check(cudaEventRecord(marked_, stream_), "marking a place"); }
-
-void Queue::copy_aside(void* to, const void* from, size_t bytes) {
-  check(cudaStreamWaitEvent(aside_, marked_), "waiting for a mark");
-  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, aside_), "copying");
-}
-
-void Queue::call_aside(void (*call)(void* data), void* data) {
-  check(cudaStreamWaitEvent(aside_, marked_), "waiting for a mark");
-  check(cudaLaunchHostFunc(aside_, call, data), "calling the host");
-}
-
-void Queue::join() {
-  check(cudaEventRecord(joined_, aside_), "joining");
-  check(cudaStreamWaitEvent(stream_, joined_), "joining");
 }
 
 void Queue::begin_capture() {

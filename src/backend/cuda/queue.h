@@ -19,7 +19,6 @@
 #include "ops/queue.h"
 #include "tensor/memory.h"
 
-struct CUevent_st;
 struct CUgraphExec_st;
 struct CUstream_st;
 
@@ -82,13 +81,6 @@ class Queue {
   // after waits for it. It may not use CUDA.
   void call(void (*call)(void* data), void* data);
 
-  // What is started aside runs beside the operations: after what was started before the last
-  // mark(), in its own order. What is started after join() waits for all of it.
-  void mark();
-  void copy_aside(void* to, const void* from, size_t bytes);
-  void call_aside(void (*call)(void* data), void* data);
-  void join();
-
   // From now on operations are noted, not run.
   void begin_capture();
   std::unique_ptr<Graph> end_capture();
@@ -109,8 +101,6 @@ class Queue {
 
   Arena arena_;
   CUstream_st* stream_ = nullptr;
-  CUstream_st* aside_ = nullptr;
-  CUevent_st *marked_ = nullptr, *joined_ = nullptr;
   int multiprocessors_ = 0;
   int32_t* counters_ = nullptr;
   std::unordered_map<const void*, std::unique_ptr<void, ReleaseTo>> kept_;

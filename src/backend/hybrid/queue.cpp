@@ -8,7 +8,7 @@
 namespace cachalot::hybrid {
 
 Queue::Queue(Arena arena, ThreadTeam& team, Isa isa)
-    : gpu_(std::move(arena)), cpu_(team, isa, Arena(0)) {}
+    : gpu_(std::move(arena)), cpu_(team, isa, Arena(0)), tables_(gpu_) {}
 
 // One operation for the host: stages its tensors, then lets a stream call it.
 class HostCall {
@@ -28,16 +28,16 @@ class HostCall {
     for (const Copy& copy : staged.outputs) gpu.copy(copy.to, copy.from, copy.bytes);
   }
 
-  // The same, computed from the queue's mark on. Only the way of the outputs to the device, where
-  // operations before this one may still use their memory, is in the stream.
+  // The same in the branch of tables. Only the way of the outputs to the device, where operations
+  // before this one may still use their memory, is in the stream.
   template <class Args>
   void run_aside(const Args& args, Operation<Args> operation, const void* weight, int64_t rows) {
-    cuda::Queue& gpu = queue_.gpu_;
+    cuda::Branch& branch = queue_.tables_;
     const Staged staged = stage(args, operation, {weight, rows}, queue_.staging_aside_[weight]);
-    for (const Copy& copy : staged.inputs) gpu.copy_aside(copy.to, copy.from, copy.bytes);
-    gpu.call_aside(run_job, staged.job);
-    gpu.join();
-    for (const Copy& copy : staged.outputs) gpu.copy(copy.to, copy.from, copy.bytes);
+    for (const Copy& copy : staged.inputs) branch.copy(copy.to, copy.from, copy.bytes);
+    branch.call(run_job, staged.job);
+    branch.join();
+    for (const Copy& copy : staged.outputs) queue_.gpu_.copy(copy.to, copy.from, copy.bytes);
   }
 
  private:
@@ -151,7 +151,7 @@ void choose(Queue& queue, const EngramGatherArgs& args, OnGpu<EngramGatherArgs> 
 void choose(Queue& queue, const EngramHashArgs& args, OnGpu<EngramHashArgs> on_gpu,
             OnCpu<EngramHashArgs>) {
   on_gpu(queue.gpu(), args);
-  queue.gpu().mark();
+  queue.tables().mark();
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/cpu/queue.h"
+#include "backend/cuda/branch.h"
 #include "backend/cuda/queue.h"
 
 namespace cachalot::hybrid {
@@ -37,6 +38,7 @@ class Queue {
   }
 
   cuda::Queue& gpu() { return gpu_; }
+  cuda::Branch& tables() { return tables_; }
   cpu::Queue& cpu() { return cpu_; }
 
  private:
@@ -57,6 +59,7 @@ class Queue {
 
   cuda::Queue gpu_;
   cpu::Queue cpu_;
+  cuda::Branch tables_;  // fetches rows
   // Jobs of the stream follow one another and share memory; those aside have their own, by weight.
   Staging staging_;
   std::map<const void*, Staging> staging_aside_;

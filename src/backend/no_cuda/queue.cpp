@@ -3,6 +3,7 @@
 #include "backend/cuda/queue.h"
 
 #include "backend/cuda/arranged_experts.h"
+#include "backend/cuda/branch.h"
 #include "base/check.h"
 
 namespace cachalot::cuda {
@@ -21,16 +22,19 @@ Queue::~Queue() = default;
 void Queue::wait() {}
 void Queue::copy(void*, const void*, size_t) {}
 void Queue::call(void (*)(void*), void*) {}
-void Queue::mark() {}
-void Queue::copy_aside(void*, const void*, size_t) {}
-void Queue::call_aside(void (*)(void*), void*) {}
-void Queue::join() {}
 void Queue::begin_capture() {}
 std::unique_ptr<Graph> Queue::end_capture() { return nullptr; }
 void Queue::launch(const Graph&) {}
 Graph::~Graph() = default;
 void* Queue::kept(const void*) const { return nullptr; }
 void* Queue::keep(const void*, const void*, size_t) { return nullptr; }
+
+Branch::Branch(Queue& queue) : queue_(queue) { CACHALOT_CHECK(false, "no CUDA"); }
+Branch::~Branch() = default;
+void Branch::mark() {}
+void Branch::copy(void*, const void*, size_t) {}
+void Branch::call(void (*)(void*), void*) {}
+void Branch::join() {}
 
 void arrange_experts(Queue&, std::span<const ExpertMatrices>, const SharedExpertMatrices&) {
   CACHALOT_CHECK(false, "no CUDA");
