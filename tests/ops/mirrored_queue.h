@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/arranged_experts.h"
@@ -13,11 +14,20 @@
 
 namespace cachalot::mirrored {
 
+// Experts of moe_experts that are not copied to the device, by id: none if empty. They are copied
+// to `memory` unless that is nullptr.
+struct LeftBehind {
+  std::vector<bool> experts;
+  const MemorySpace* memory = nullptr;
+
+  bool has(size_t expert) const { return !experts.empty() && experts[expert]; }
+};
+
 // Arguments whose tensors are copies on the device.
 template <class Args>
 class OnDevice {
  public:
-  explicit OnDevice(const Args& host) : args_(host) {
+  explicit OnDevice(const Args& host, LeftBehind left = {}) : args_(host), left_(std::move(left)) {
     args_.fields([&](auto, const auto& view, Access access) {
       using V = std::remove_cvref_t<decltype(view)>;
       using T = std::remove_reference_t<decltype(*view.data)>;
@@ -51,8 +61,7 @@ class OnDevice {
   };
 
   template <class T>
-  T* copy_of(View<T> view) {
-    const MemorySpace& memory = cuda::device_memory();
+  T* copy_of(View<T> view, const MemorySpace& memory = cuda::device_memory()) {
     const auto bytes = static_cast<size_t>(view.bytes());
     std::unique_ptr<void, ReleaseTo> copy(memory.allocate(bytes), {&memory});
     CACHALOT_CHECK(copy != nullptr, "{} bytes", bytes);
@@ -65,17 +74,19 @@ class OnDevice {
     if (matrix.scales.present()) matrix.scales.data = copy_of(matrix.scales);
     if (matrix.values.present()) matrix.values.data = copy_of(matrix.values);
   }
-  void move(Fp4Matrix& matrix) {
-    matrix.codes.data = copy_of(matrix.codes);
-    matrix.scales.data = copy_of(matrix.scales);
+  void move(Fp4Matrix& matrix, const MemorySpace& memory) {
+    matrix.codes.data = copy_of(matrix.codes, memory);
+    matrix.scales.data = copy_of(matrix.scales, memory);
   }
   // The list itself stays on the host.
   void move_experts() {
     experts_.assign(args_.experts.begin(), args_.experts.end());
-    for (ExpertMatrices& expert : experts_) {
-      move(expert.w1);
-      move(expert.w2);
-      move(expert.w3);
+    for (size_t e = 0; e < experts_.size(); ++e) {
+      const MemorySpace* memory = left_.has(e) ? left_.memory : &cuda::device_memory();
+      if (memory == nullptr) continue;
+      move(experts_[e].w1, *memory);
+      move(experts_[e].w2, *memory);
+      move(experts_[e].w3, *memory);
     }
     args_.experts = experts_;
     move(args_.shared.w1);
@@ -84,6 +95,7 @@ class OnDevice {
   }
 
   Args args_;
+  LeftBehind left_;
   std::vector<ExpertMatrices> experts_;
   std::vector<std::unique_ptr<void, ReleaseTo>> copies_;
   std::vector<Written> written_;

@@ -105,7 +105,8 @@ void arrange_experts(Queue& queue, std::span<const ExpertMatrices> experts,
     arranger.arrange(matrices.w2, RowOrder::own);
     arranger.arrange(matrices.w3, RowOrder::gated);
   };
-  for (const ExpertMatrices& expert : experts) arrange_all(expert);
+  for (const ExpertMatrices& expert : experts)
+    if (in_reach(expert.w1.codes.data)) arrange_all(expert);
   arrange_all(shared);
   queue.wait();
 }

@@ -20,12 +20,14 @@ const void* key_of(const std::vector<ExpertPointers>& table) {
 
 }  // namespace
 
-const ExpertPointers* expert_table(Queue& queue, const MoeExpertsArgs& args) {
-  std::vector<ExpertPointers> table;
-  table.reserve(args.experts.size());
-  for (const ExpertMatrices& expert : args.experts) {
-    table.push_back({expert.w1.codes.data, expert.w1.scales.data, expert.w2.codes.data,
-                     expert.w2.scales.data, expert.w3.codes.data, expert.w3.scales.data});
+const ExpertPointers* expert_table(Queue& queue, const MoeExpertsArgs& args,
+                                   const ExpertsElsewhere* elsewhere) {
+  std::vector<ExpertPointers> table(args.experts.size());
+  for (size_t id = 0; id < table.size(); ++id) {
+    if (elsewhere != nullptr && elsewhere->experts[id]) continue;
+    const ExpertMatrices& expert = args.experts[id];
+    table[id] = {expert.w1.codes.data,  expert.w1.scales.data, expert.w2.codes.data,
+                 expert.w2.scales.data, expert.w3.codes.data,  expert.w3.scales.data};
   }
   const void* key = key_of(table);
   void* kept = queue.kept(key);
@@ -45,7 +47,8 @@ ExpertPointers shared_pointers(const MoeExpertsArgs& args) {
 
 namespace {
 
-void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
+void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args,
+                       const ExpertsElsewhere* elsewhere) {
   const int64_t dim = args.x.extent(1), width = args.shared.w1.rows;
   const ExpertsPlan plan{.tokens = args.x.extent(0),
                          .choices = args.ids.extent(1),
@@ -56,8 +59,9 @@ void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
                          .dim = dim,
                          .width = width,
                          .limit = args.limit,
-                         .experts = expert_table(queue, args),
+                         .experts = expert_table(queue, args, elsewhere),
                          .shared = shared_pointers(args),
+                         .outputs_elsewhere = elsewhere ? elsewhere->outputs : nullptr,
                          .x = args.x.data,
                          .ids = args.ids.data,
                          .weights = args.weights.data,
@@ -73,21 +77,30 @@ void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args) {
   experts_prepare(queue, step);
   experts_gate_up(queue, step);
   experts_down(queue, step);
+  if (elsewhere != nullptr) elsewhere->await();
   experts_combine(queue, step);
 }
 
-}  // namespace
-
-void moe_experts(Queue& queue, const MoeExpertsArgs& args) {
+void run(Queue& queue, const MoeExpertsArgs& args, const ExpertsElsewhere* elsewhere) {
   check_shapes(args);
   if (args.x.extent(0) == 0) return;
   if (experts_are_arranged(args.experts, args.shared)) {
     CACHALOT_CHECK(args.input == ExpertInput::fp8,
                    "int8 inputs: matrices of this shape lie as FP8 inputs want them");
-    moe_experts_tiled(queue, args);
+    moe_experts_tiled(queue, args, elsewhere);
   } else {
-    moe_experts_plain(queue, args);
+    moe_experts_plain(queue, args, elsewhere);
   }
+}
+
+}  // namespace
+
+void moe_experts(Queue& queue, const MoeExpertsArgs& args) { run(queue, args, nullptr); }
+
+void moe_experts(Queue& queue, const MoeExpertsArgs& args, const ExpertsElsewhere& elsewhere) {
+  CACHALOT_CHECK(elsewhere.experts.size() == args.experts.size(), "{} experts of {}",
+                 elsewhere.experts.size(), args.experts.size());
+  run(queue, args, &elsewhere);
 }
 
 }  // namespace cachalot::cuda

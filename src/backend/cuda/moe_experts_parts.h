@@ -14,6 +14,7 @@
 // kilobytes.
 #pragma once
 
+#include "backend/cuda/experts_elsewhere.h"
 #include "backend/cuda/plan/experts_plan.h"
 #include "backend/cuda/queue.h"
 
@@ -30,8 +31,13 @@ struct ExpertPointers {
   const uint8_t* w3_scales;
 };
 
-// The addresses of all experts, on the device: copied there when a list is first seen.
-const ExpertPointers* expert_table(Queue& queue, const MoeExpertsArgs& args);
+// Whether these are an expert's whose outputs come from elsewhere.
+constexpr bool is_elsewhere(const ExpertPointers& matrices) { return matrices.w1 == nullptr; }
+
+// The addresses of all experts, on the device: copied there when a list is first seen. `elsewhere`
+// may be nullptr: all are here.
+const ExpertPointers* expert_table(Queue& queue, const MoeExpertsArgs& args,
+                                   const ExpertsElsewhere* elsewhere);
 ExpertPointers shared_pointers(const MoeExpertsArgs& args);
 
 // Rows that visit one expert together.
@@ -48,8 +54,9 @@ struct ExpertsStep {
   float limit;
   const ExpertPointers* experts;
   ExpertPointers shared;
-  const bf16* x;       // [tokens, dim]
-  const int32_t* ids;  // [tokens, choices]
+  const bf16* outputs_elsewhere;  // nullptr: none
+  const bf16* x;                  // [tokens, dim]
+  const int32_t* ids;             // [tokens, choices]
   const float* weights;
   bf16* y;
   // experts_prepare writes:
@@ -67,7 +74,7 @@ struct ExpertsStep {
 };
 
 // Any shape, either rounding of inputs; a warp per sum.
-void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args);
+void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args, const ExpertsElsewhere* elsewhere);
 
 void experts_prepare(Queue& queue, const ExpertsStep& step);
 void experts_gate_up(Queue& queue, const ExpertsStep& step);

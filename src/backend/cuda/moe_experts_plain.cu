@@ -108,7 +108,8 @@ struct Plain {
   int64_t dim, width;
   int choices;  // of a token; its slots are these and the shared expert
   float limit;
-  const float* x_routed;  // [tokens, dim] rounded
+  const bf16* outputs_elsewhere;  // [tokens, choices, dim], nullptr: none
+  const float* x_routed;          // [tokens, dim] rounded
   const float* x_shared;
   float* hidden;  // [tokens, choices + 1, width]
   float* parts;   // [tokens, choices + 1, dim]
@@ -137,8 +138,12 @@ __global__ void hidden_rows(Plain plain) {
   float value;
   if (choice < plain.choices) {
     const int64_t at = token * plain.choices + choice;
-    value = hidden_value<Fp4Row>(plain, plain.experts[plain.ids[at]], row,
-                                 plain.x_routed + token * plain.dim, plain.weights[at]);
+    const ExpertPointers& expert = plain.experts[plain.ids[at]];
+    // Zero, for they are rounded in groups.
+    value = is_elsewhere(expert)
+                ? 0
+                : hidden_value<Fp4Row>(plain, expert, row, plain.x_routed + token * plain.dim,
+                                       plain.weights[at]);
   } else {
     value =
         hidden_value<Fp8Row>(plain, plain.shared, row, plain.x_shared + token * plain.dim, 1.0f);
@@ -154,13 +159,23 @@ __global__ void down_rows(Plain plain) {
   const float* hidden = plain.hidden + slot * plain.width;
   float sum;
   if (choice < plain.choices) {
-    const ExpertPointers& expert = plain.experts[plain.ids[token * plain.choices + choice]];
+    const int64_t at = token * plain.choices + choice;
+    const ExpertPointers& expert = plain.experts[plain.ids[at]];
+    if (is_elsewhere(expert)) return;
     sum = dot(Fp4Row(expert.w2, expert.w2_scales, row, plain.width), hidden, plain.width);
   } else {
     sum =
         dot(Fp8Row(plain.shared.w2, plain.shared.w2_scales, row, plain.width), hidden, plain.width);
   }
   if (threadIdx.x % 32 == 0) plain.parts[slot * plain.dim + row] = rounded_to_bf16(sum);
+}
+
+// One value of an expert's output.
+__device__ float part_of(const Plain& plain, int64_t token, int choice, int64_t column) {
+  const int64_t pair = token * plain.choices + choice;
+  if (plain.outputs_elsewhere != nullptr && is_elsewhere(plain.experts[plain.ids[pair]]))
+    return float_of(plain.outputs_elsewhere[pair * plain.dim + column]);
+  return plain.parts[(pair + token) * plain.dim + column];
 }
 
 // Blocks (tokens), a thread per column. The experts of a token in ascending order, by looking for
@@ -179,7 +194,7 @@ __global__ void add_parts(Plain plain) {
         if (ids[c] > last) next = min(next, ids[c]);
       if (next == INT32_MAX) break;
       for (int c = 0; c < plain.choices; ++c)
-        if (ids[c] == next) sum += parts[c * plain.dim + i], ++done;
+        if (ids[c] == next) sum += part_of(plain, token, c, i), ++done;
       last = next;
     }
     sum += parts[plain.choices * plain.dim + i];
@@ -189,7 +204,8 @@ __global__ void add_parts(Plain plain) {
 
 }  // namespace
 
-void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args) {
+void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args,
+                       const ExpertsElsewhere* elsewhere) {
   constexpr const char* kName = "moe_experts";
   const int64_t tokens = args.x.extent(0), dim = args.x.extent(1), choices = args.ids.extent(1);
   const int64_t width = args.shared.w1.rows, slots = tokens * (choices + 1);
@@ -200,7 +216,7 @@ void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args) {
   auto* x_routed = scratch.allocate<float>(tokens * dim);
   auto* x_shared = scratch.allocate<float>(tokens * dim);
   auto* hidden = scratch.allocate<float>(slots * width);
-  const Plain plain{.experts = expert_table(queue, args),
+  const Plain plain{.experts = expert_table(queue, args, elsewhere),
                     .shared = shared_pointers(args),
                     .ids = args.ids.data,
                     .weights = args.weights.data,
@@ -208,6 +224,7 @@ void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args) {
                     .width = width,
                     .choices = static_cast<int>(choices),
                     .limit = args.limit,
+                    .outputs_elsewhere = elsewhere ? elsewhere->outputs : nullptr,
                     .x_routed = x_routed,
                     .x_shared = x_shared,
                     .hidden = hidden,
@@ -228,6 +245,7 @@ void moe_experts_plain(Queue& queue, const MoeExpertsArgs& args) {
   launch(queue, kName, hidden_rows, rows_grid(width), plain);
   round(round_inputs<float>, hidden, hidden, slots, width, choices + 1, int8);
   launch(queue, kName, down_rows, rows_grid(dim), plain);
+  if (elsewhere != nullptr) elsewhere->await();
   launch(queue, kName, add_parts, {.blocks = dim3(tokens), .threads = 256}, plain);
 }
 

@@ -42,6 +42,7 @@ __device__ void for_each_pair(const int32_t* ids, int pairs, Visit visit) {
 // Rows and tiles, of an expert or of all before it, in one number so that one scan adds all three:
 // rows in the upper half, narrow and wide tiles in 16 bits each.
 using Extent = uint64_t;
+constexpr Extent kOnlyRows = ~Extent{0} << 32;
 
 __device__ Extent extent_of(int count) {
   const auto tiles = static_cast<Extent>(tiles_of(count, kWideColumns));
@@ -77,10 +78,11 @@ __device__ Extent scan_block(Extent value, Extent* sums, Extent& total) {
   return before;
 }
 
-// An expert's tiles, and the weights of the rows that it leaves empty.
+// An expert's tiles, and the weights of the rows that it leaves empty. One whose outputs come from
+// elsewhere has rows, which nobody reads, and no tiles.
 __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers& matrices, Extent before,
                             int count) {
-  if (count == 0) return;
+  if (count == 0 || is_elsewhere(matrices)) return;
   int row = rows_of(before);
   const int end = row + count;
   const bool is_wide = count > kNarrowColumns;
@@ -147,10 +149,13 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
     const int e = first + thread;
     const int before = e < experts ? counts[e] : 0;
     const int count = e < experts ? before + counts[experts + e] : 0;
-    const Extent extent = scan_block(extent_of(count), sums, total);
+    if (writes_tiles && first > 0 && e < experts) matrices = step.experts[e];
+    Extent of_expert = extent_of(count);
+    if (writes_tiles && is_elsewhere(matrices)) of_expert &= kOnlyRows;
+    const Extent extent = scan_block(of_expert, sums, total);
     if (e >= experts) continue;
     first_rows[e] = rows_of(extent) + before;
-    if (writes_tiles) write_tiles(step, first == 0 ? matrices : step.experts[e], extent, count);
+    if (writes_tiles) write_tiles(step, matrices, extent, count);
   }
   if (writes_tiles && thread == 0) {
     step.tile_counts[0] = narrow_of(total);

@@ -17,7 +17,6 @@ struct PairPlace {
   uint32_t equals;  // lanes whose pairs chose the same expert
   int first_row;    // of the expert
   int row;          // of the pair
-  int tile;         // of the expert
   bool is_first;    // of the pairs of its expert
 };
 
@@ -25,25 +24,24 @@ struct PairPlace {
 __device__ PairPlace place_pair(int id, int pairs) {
   const int lane = threadIdx.x % 32;
   const uint32_t equals = __match_any_sync(~0u, id), before = equals & ((1u << lane) - 1);
-  PairPlace place{.equals = equals, .first_row = 0, .row = 0, .tile = 0, .is_first = before == 0};
+  PairPlace place{.equals = equals, .first_row = 0, .row = 0, .is_first = before == 0};
   const int rows = place.is_first ? static_cast<int>(in_whole_atoms(__popc(equals))) : 0;
   for (int i = 0; i < pairs; ++i) {
     const int other = __shfl_sync(~0u, id, i), more = __shfl_sync(~0u, rows, i);
-    if (other >= id) continue;
-    place.first_row += more;
-    place.tile += more > 0;
+    if (other < id) place.first_row += more;
   }
   place.row = place.first_row + __popc(before);
   return place;
 }
 
-// By one warp. `experts`: their addresses in shared memory.
+// By one warp. `experts`: their addresses in shared memory. Tiles are in the order in which pairs
+// first name their experts. One whose outputs come from elsewhere has none.
 __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers* experts, int id,
                             int pairs, const PairPlace& place) {
   const int lane = threadIdx.x % 32;
-  const bool is_tile = lane < pairs && place.is_first;
-  const int tiles = __popc(__ballot_sync(~0u, is_tile));
-  if (lane == 0) step.tile_counts[0] = tiles, step.tile_counts[1] = 0;
+  const bool is_tile = lane < pairs && place.is_first && !is_elsewhere(experts[id]);
+  const uint32_t tiles = __ballot_sync(~0u, is_tile);
+  if (lane == 0) step.tile_counts[0] = __popc(tiles), step.tile_counts[1] = 0;
   if (lane < pairs) {
     step.pair_rows[lane] = place.row;
     step.row_weights[place.row] = step.weights[lane];
@@ -51,7 +49,7 @@ __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers* exper
   if (!is_tile) return;
   const int rows = __popc(place.equals);
   // One tile: a token chooses an expert once, and of more than kNarrowColumns this is not asked.
-  step.narrow_tiles[place.tile] = {experts[id], place.first_row, rows};
+  step.narrow_tiles[__popc(tiles & ((1u << lane) - 1))] = {experts[id], place.first_row, rows};
   for (int r = rows; r < in_whole_atoms(rows); ++r) step.row_weights[place.first_row + r] = 0;
 }
 

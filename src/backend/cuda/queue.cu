@@ -29,6 +29,16 @@ void* allocate_pinned(size_t bytes) {
 }
 void release_pinned(void* memory) { check(cudaFreeHost(memory), "releasing pinned memory"); }
 
+// Without a device nothing is known to it.
+cudaMemoryType kind_of(const void* address) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
+    cudaGetLastError();
+    return cudaMemoryTypeUnregistered;
+  }
+  return attributes.type;
+}
+
 void copy(void* to, const void* from, size_t bytes) {
   if (bytes > 0) check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copying");
 }
@@ -86,15 +96,9 @@ const MemorySpace& pinned_memory() {
   return kPinned;
 }
 
-bool on_device(const void* address) {
-  cudaPointerAttributes attributes{};
-  // Without a device nothing lies there.
-  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return attributes.type == cudaMemoryTypeDevice;
-}
+bool on_device(const void* address) { return kind_of(address) == cudaMemoryTypeDevice; }
+
+bool in_reach(const void* address) { return kind_of(address) != cudaMemoryTypeUnregistered; }
 
 Queue::Queue(Arena arena) : arena_(std::move(arena)) {
   // A blocking stream: copies on the default stream wait for it.

@@ -44,6 +44,8 @@ const MemorySpace& pinned_memory();
 
 // Whether the device reads this address as fast as it can: not memory of the host.
 bool on_device(const void* address);
+// Whether it reads it at all: memory of the device, or pinned memory.
+bool in_reach(const void* address);
 
 // What a queue started between begin_capture() and end_capture(), to be started again at once.
 class Graph {

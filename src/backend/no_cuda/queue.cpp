@@ -4,6 +4,7 @@
 
 #include "backend/cuda/arranged_experts.h"
 #include "backend/cuda/branch.h"
+#include "backend/cuda/experts_elsewhere.h"
 #include "base/check.h"
 
 namespace cachalot::cuda {
@@ -16,6 +17,7 @@ const MemorySpace& device_memory() { CACHALOT_CHECK(false, "no CUDA"); }
 const MemorySpace& pinned_memory() { CACHALOT_CHECK(false, "no CUDA"); }
 
 bool on_device(const void*) { return false; }
+bool in_reach(const void*) { return false; }
 
 Queue::Queue(Arena arena) : arena_(std::move(arena)) { CACHALOT_CHECK(false, "no CUDA"); }
 Queue::~Queue() = default;
@@ -37,6 +39,10 @@ void Branch::call(void (*)(void*), void*) {}
 void Branch::join() {}
 
 void arrange_experts(Queue&, std::span<const ExpertMatrices>, const SharedExpertMatrices&) {
+  CACHALOT_CHECK(false, "no CUDA");
+}
+
+void moe_experts(Queue&, const MoeExpertsArgs&, const ExpertsElsewhere&) {
   CACHALOT_CHECK(false, "no CUDA");
 }
 
