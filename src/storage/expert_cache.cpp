@@ -24,12 +24,13 @@ Result<std::unique_ptr<ExpertCache>> ExpertCache::make(
   int64_t slot_bytes = kDirectAlignment;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     cache->first_of_.push_back(cache->experts_.size());
-    cache->first_codes_.push_back(layers[layer].front().front().data());
     cache->token_counts_.emplace_back(layers[layer].size(), 0);
     counts.push_back(std::ssize(layers[layer]));
     for (size_t index = 0; index < layers[layer].size(); ++index) {
-      Expert expert{
-          .layout = ExpertLayout::of(layers[layer][index], files), .layer = layer, .index = index};
+      Expert expert{.codes = layers[layer][index].front().data(),
+                    .layout = ExpertLayout::of(layers[layer][index], files),
+                    .layer = layer,
+                    .index = index};
       slot_bytes = std::max(slot_bytes, expert.layout.slot_bytes);
       cache->experts_.push_back(std::move(expert));
     }
@@ -52,10 +53,12 @@ ExpertCache::~ExpertCache() {
   arrived_.wait(lock, [this] { return in_flight_ == 0; });
 }
 
-std::optional<size_t> ExpertCache::layer_at(const void* first_codes) const {
-  const auto found = std::ranges::find(first_codes_, first_codes);
-  if (found == first_codes_.end()) return std::nullopt;
-  return static_cast<size_t>(found - first_codes_.begin());
+std::optional<size_t> ExpertCache::layer_at(const void* codes, size_t expert) const {
+  const auto found = std::ranges::find_if(first_of_, [&](size_t first) {
+    return first + expert < experts_.size() && experts_[first + expert].codes == codes;
+  });
+  if (found == first_of_.end()) return std::nullopt;
+  return static_cast<size_t>(found - first_of_.begin());
 }
 
 void ExpertCache::begin(size_t layer, std::span<const ExpertUse> uses, int64_t tokens) {

@@ -47,8 +47,8 @@ class ExpertCache final : public ReadListener {
   // Waits for the reads in flight.
   ~ExpertCache() override;
 
-  // The layer whose first expert's first tensor this is, if it is one of the cache's.
-  std::optional<size_t> layer_at(const void* first_codes) const;
+  // The layer this of whose experts has its first tensor here, if it is one of the cache's.
+  std::optional<size_t> layer_at(const void* codes, size_t expert) const;
 
   // Asks for experts of a layer; all that fit are on their way when it returns. `uses` ascending by
   // expert, chosen among `tokens` tokens; it stays valid until the operation is over.
@@ -80,6 +80,7 @@ class ExpertCache final : public ReadListener {
   static constexpr int32_t kNone = -1;
 
   struct Expert {
+    const void* codes = nullptr;  // where its first tensor is mapped
     ExpertLayout layout;
     size_t layer = 0, index = 0;
     int32_t slot = kNone;
@@ -110,7 +111,6 @@ class ExpertCache final : public ReadListener {
   Slab slab_;
   std::vector<Expert> experts_;  // layer by layer
   std::vector<size_t> first_of_;
-  std::vector<const void*> first_codes_;  // of each layer
   std::vector<std::vector<int64_t>> token_counts_;
   UseForecast forecast_;
 

@@ -1,8 +1,10 @@
-// moe_experts (contract: ops/experts.h; docs/kernels/linear.md). Rows are grouped by expert, so
-// that every chosen expert's weights are read once however many tokens chose it.
+// moe_experts (contract: ops/experts.h; docs/kernels/linear.md), whole or some experts of it. Rows
+// are grouped by expert, so that every chosen expert's weights are read once however many tokens
+// chose it.
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/expert_outputs.h"
 #include "backend/cpu/packed_weight.h"
 #include "backend/cpu/queue.h"
 #include "backend/cpu/work_share.h"
@@ -50,13 +52,20 @@ Group placed(Group group, const ExpertParts& parts) {
   return group;
 }
 
+// Experts whose outputs are wanted one by one, without the shared one.
+struct Wanted {
+  const std::vector<bool>& experts;
+  View<bf16> outputs;  // [tokens, k, dim]
+};
+
 struct Buffers {
-  int64_t rows;              // pairs, then one per token for the shared expert
+  int64_t rows;              // chosen pairs, then one per token for the shared expert
+  int64_t pairs;             // of them the chosen ones
   int32_t* first_of;         // [experts + 1] where each expert's pairs start
   Group* groups;             // chosen experts ascending, then the shared one
   Group* round;              // those whose weights have come from the store
   ExpertUse* uses;           // the chosen experts, for the store
-  int32_t* token_of;         // [rows]
+  int32_t* pair_of;          // [pairs] where ids name it
   float* weight_of;          // [rows]
   int32_t* rows_of;          // [tokens, k] a token's pairs, experts ascending
   int32_t* filled;           // [tokens]
@@ -78,7 +87,7 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
     return std::max(activation_stride(queue.matmul(), columns), activation_stride(routed, columns));
   };
   Buffers b;
-  b.rows = tokens * (k + 1);
+  b.rows = tokens * (k + 1);  // at most
   b.x_stride = stride(dim);
   b.hidden_stride = stride(width);
   ScratchLayout layout;
@@ -86,7 +95,7 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   const size_t groups = layout.add(experts + 1, sizeof(Group));
   const size_t round = layout.add(experts + 1, sizeof(Group));
   const size_t uses = layout.add(experts, sizeof(ExpertUse));
-  const size_t token_of = layout.add(b.rows, sizeof(int32_t));
+  const size_t pair_of = layout.add(tokens * k, sizeof(int32_t));
   const size_t weight_of = layout.add(b.rows, sizeof(float));
   const size_t rows_of = layout.add(tokens * k, sizeof(int32_t));
   const size_t filled = layout.add(tokens, sizeof(int32_t));
@@ -114,7 +123,7 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   at(b.groups, groups);
   at(b.round, round);
   at(b.uses, uses);
-  at(b.token_of, token_of);
+  at(b.pair_of, pair_of);
   at(b.weight_of, weight_of);
   at(b.rows_of, rows_of);
   at(b.filled, filled);
@@ -130,43 +139,48 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   return b;
 }
 
-// Sorts the (token, expert) pairs by expert, tokens ascending within one.
-void sort_pairs(const MoeExpertsArgs& args, const Buffers& b) {
+bool is_wanted(const Wanted* wanted, int32_t expert) {
+  return wanted == nullptr || wanted->experts[static_cast<size_t>(expert)];
+}
+
+// Sorts the (token, expert) pairs by expert, tokens ascending within one. `wanted` may be nullptr:
+// all of them, and the shared expert.
+void sort_pairs(const MoeExpertsArgs& args, const Wanted* wanted, Buffers& b) {
   const int64_t tokens = args.ids.extent(0), k = args.ids.extent(1);
   const int64_t experts = static_cast<int64_t>(args.experts.size());
   std::memset(b.first_of, 0, static_cast<size_t>(experts + 1) * sizeof(int32_t));
   for (int64_t i = 0; i < tokens * k; ++i) {
     const int32_t id = args.ids.data[i];
     CACHALOT_CHECK(id >= 0 && id < experts, "expert {} of {}", id, experts);
-    ++b.first_of[id + 1];
+    if (is_wanted(wanted, id)) ++b.first_of[id + 1];
   }
   for (int64_t e = 0; e < experts; ++e) b.first_of[e + 1] += b.first_of[e];
+  b.pairs = b.first_of[experts];
+  b.rows = b.pairs + (wanted == nullptr ? tokens : 0);
   // Placing moves first_of[e] on to the end of e, which is where e + 1 starts.
   for (int64_t i = 0; i < tokens * k; ++i) {
+    if (!is_wanted(wanted, args.ids.data[i])) continue;
     const int32_t row = b.first_of[args.ids.data[i]]++;
-    b.token_of[row] = static_cast<int32_t>(i / k);
+    b.pair_of[row] = static_cast<int32_t>(i);
     b.weight_of[row] = args.weights.data[i];
   }
   std::memset(b.filled, 0, static_cast<size_t>(tokens) * sizeof(int32_t));
-  for (int64_t row = 0; row < tokens * k; ++row) {
-    const int32_t token = b.token_of[row];
+  for (int64_t row = 0; row < b.pairs; ++row) {
+    const int64_t token = b.pair_of[row] / k;
     b.rows_of[token * k + b.filled[token]++] = static_cast<int32_t>(row);
   }
-  for (int64_t t = 0; t < tokens; ++t) {
-    b.token_of[tokens * k + t] = static_cast<int32_t>(t);
-    b.weight_of[tokens * k + t] = 1.0f;
-  }
   for (int64_t row = 0; row < b.rows; ++row) {
-    const int64_t prepared = b.token_of[row] + (row < tokens * k ? 0 : tokens);
+    const bool shared = row >= b.pairs;
+    if (shared) b.weight_of[row] = 1.0f;
+    const int64_t prepared = shared ? tokens + row - b.pairs : b.pair_of[row] / k;
     b.x_rows[row] = b.x + prepared * b.x_stride;
     b.hidden_rows[row] = b.hidden + row * b.hidden_stride;
   }
 }
 
-// Returns how many groups there are; the shared expert is the last.
+// Returns how many groups there are; the shared expert, if it has rows, is the last.
 int64_t make_groups(const MoeExpertsArgs& args, const MatmulKernels& routed,
                     const MatmulKernels& shared, const Buffers& b) {
-  const int64_t pairs = args.ids.elements();
   int64_t count = 0, first = 0;
   for (size_t e = 0; e < args.experts.size(); ++e) {
     const int64_t last = b.first_of[e];  // moved to the end by sort_pairs
@@ -178,12 +192,13 @@ int64_t make_groups(const MoeExpertsArgs& args, const MatmulKernels& routed,
     }
     first = last;
   }
+  if (b.rows == b.pairs) return count;
   b.groups[count++] = {&shared,
                        packed(args.shared.w1),
                        packed(args.shared.w2),
                        packed(args.shared.w3),
-                       pairs,
-                       b.rows - pairs,
+                       b.pairs,
+                       b.rows - b.pairs,
                        0};
   return count;
 }
@@ -212,11 +227,13 @@ struct HiddenScratch {
 
 class Step {
  public:
-  Step(Queue& queue, const MoeExpertsArgs& args)
+  // `wanted` may be nullptr: the whole operation.
+  Step(Queue& queue, const MoeExpertsArgs& args, const Wanted* wanted)
       : queue_(queue),
         kernels_(queue.matmul()),
         routed_(args.input == ExpertInput::int8 ? int8_kernels_for(queue.isa()) : kernels_),
         args_(args),
+        wanted_(wanted),
         tokens_(args.x.extent(0)),
         k_(args.ids.extent(1)),
         dim_(args.x.extent(1)),
@@ -224,15 +241,24 @@ class Step {
         b_(reserve(queue, routed_, tokens_, k_, static_cast<int64_t>(args.experts.size()), dim_,
                    width_)) {
     CACHALOT_CHECK(width_ % kHiddenBlock == 0, "{} hidden values", width_);
-    sort_pairs(args, b_);
+    sort_pairs(args, wanted, b_);
     groups_ = make_groups(args, routed_, kernels_, b_);
     tiles_ = make_tiles(b_, groups_);
     queue.scratch().reserve_per_thread(kernel_bytes() + sizeof(HiddenScratch));
   }
 
+  // Where the weights of an expert it chose are the cache's. Absent: it chose none, or they are
+  // not.
+  std::optional<size_t> layer_in(const ExpertCache& cache) const {
+    if (routed_groups() == 0) return std::nullopt;
+    const auto expert = static_cast<size_t>(b_.uses[0].expert);
+    return cache.layer_at(args_.experts[expert].w1.codes.data, expert);
+  }
+
   // All at once, with the weights where the arguments say.
   void run() {
-    WorkShare sums(tokens_ * column_blocks(), queue_.team().size());
+    if (groups_ == 0) return;
+    WorkShare results(result_pieces(), queue_.team().size());
     Preparation preparation(*this);
     Round round(*this, {b_.groups, groups_, b_.tiles, tiles_, b_.rows});
     queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
@@ -240,29 +266,30 @@ class Step {
       member.barrier();
       round.compute(member);
       member.barrier();
-      sums.each([&](int64_t piece) { sum_piece(piece); });
+      results.each([&](int64_t piece) { result_piece(piece); });
     });
   }
 
   // In rounds of experts, as their weights come. Outputs wait in rows of their own and are added
   // last, so the order of the rounds changes nothing.
   Status run_from(ExpertCache& cache, size_t layer) {
-    const int64_t chosen = groups_ - 1;
+    const int64_t chosen = routed_groups();
     cache.begin(layer, {b_.uses, static_cast<size_t>(chosen)}, tokens_);
     Preparation preparation(*this);
     queue_.run(tokens_ * dim_, [&](const TeamMember& member) { preparation.run(member); });
     std::span<const ReadyExpert> ready = cache.resident();
-    b_.round[ready.size()] = b_.groups[chosen];  // the shared expert
-    run_round(ready, std::ssize(ready) + 1);
+    if (chosen < groups_) b_.round[ready.size()] = b_.groups[chosen];  // the shared expert
+    run_round(ready, std::ssize(ready) + groups_ - chosen);
     for (;;) {
       CACHALOT_TRY(ready, cache.next());
       if (ready.empty()) break;
       run_round(ready, std::ssize(ready));
     }
     cache.end();
-    WorkShare sums(tokens_ * column_blocks(), queue_.team().size());
-    queue_.run(tokens_ * (k_ + 1) * dim_,
-               [&](const TeamMember&) { sums.each([&](int64_t piece) { sum_piece(piece); }); });
+    WorkShare results(result_pieces(), queue_.team().size());
+    queue_.run(b_.rows * dim_, [&](const TeamMember&) {
+      results.each([&](int64_t piece) { result_piece(piece); });
+    });
     return {};
   }
 
@@ -272,7 +299,8 @@ class Step {
    public:
     explicit Preparation(Step& step)
         : step_(step),
-          rows_(2 * step.tokens_ * step.column_blocks(), step.queue_.team().size()),
+          rows_((step.wanted_ ? 1 : 2) * step.tokens_ * step.column_blocks(),
+                step.queue_.team().size()),
           tiles_(step.tiles_, step.queue_.team().size()) {}
 
     void run(const TeamMember& member) {
@@ -355,6 +383,7 @@ class Step {
 
   // The experts that are ready, and what stands behind them in b_.round.
   void run_round(std::span<const ReadyExpert> ready, int64_t count) {
+    if (count == 0) return;
     RoundGroups groups{b_.round, count, b_.round_tiles, 0, 0};
     for (size_t i = 0; i < ready.size(); ++i) {
       b_.round[i] = placed(b_.groups[ready[i].use], ready[i].parts);
@@ -372,6 +401,7 @@ class Step {
                [&](const TeamMember& member) { round.compute(member); });
   }
 
+  int64_t routed_groups() const { return groups_ - (wanted_ ? 0 : 1); }
   int64_t column_blocks() const { return (dim_ + kColumnBlock - 1) / kColumnBlock; }
 
   // Some columns of a token: for the routed experts, or behind all of those for the shared one.
@@ -458,8 +488,14 @@ class Step {
     group.kernels->multiply(product, scratch);
   }
 
-  // Some columns of a token's experts.
-  void sum_piece(int64_t piece) {
+  int64_t result_pieces() const { return wanted_ ? b_.pairs : tokens_ * column_blocks(); }
+
+  // Some columns of a token's experts added up, or an output of one.
+  void result_piece(int64_t piece) {
+    if (wanted_) {
+      std::copy_n(b_.y + piece * dim_, dim_, wanted_->outputs.data + b_.pair_of[piece] * dim_);
+      return;
+    }
     const int64_t token = piece / column_blocks(), first = piece % column_blocks() * kColumnBlock;
     kernels_.sum_experts(b_.y + first, dim_, b_.rows_of + token * k_, k_,
                          b_.y + (tokens_ * k_ + token) * dim_ + first,
@@ -470,25 +506,45 @@ class Step {
   const MatmulKernels& kernels_;  // the shared expert's
   const MatmulKernels& routed_;
   const MoeExpertsArgs& args_;
+  const Wanted* wanted_;
   const int64_t tokens_, k_, dim_, width_;
-  const Buffers b_;
+  Buffers b_;
   int64_t groups_ = 0;
   int64_t tiles_ = 0;  // 0: the kernels follow the rows
 };
+
+// Whether the outputs are there; else the store says why not.
+bool compute(Queue& queue, const MoeExpertsArgs& args, const Wanted* wanted) {
+  WeightStore* store = queue.store();
+  Step step(queue, args, wanted);
+  const auto layer = store && store->experts() ? step.layer_in(*store->experts()) : std::nullopt;
+  if (!layer) {
+    step.run();
+    return true;
+  }
+  Status status;
+  if (!store->failed()) status = step.run_from(*store->experts(), *layer);
+  if (!status) store->fail_with(status.error());
+  return !store->failed();
+}
 
 }  // namespace
 
 void moe_experts(Queue& queue, const MoeExpertsArgs& args) {
   check_shapes(args);
   if (args.x.extent(0) == 0) return;
-  WeightStore* store = queue.store();
-  ExpertCache* cache = store ? store->experts() : nullptr;
-  const auto layer = cache ? cache->layer_at(args.experts.front().w1.codes.data) : std::nullopt;
-  if (!layer) return Step(queue, args).run();
-  Status status;
-  if (!store->failed()) status = Step(queue, args).run_from(*cache, *layer);
-  if (!status) store->fail_with(status.error());
-  if (store->failed()) std::fill_n(args.y.data, args.y.elements(), bf16{});
+  if (!compute(queue, args, nullptr)) std::fill_n(args.y.data, args.y.elements(), bf16{});
+}
+
+void expert_outputs(Queue& queue, const MoeExpertsArgs& args, const std::vector<bool>& wanted,
+                    View<bf16> outputs) {
+  CACHALOT_CHECK(wanted.size() == args.experts.size(), "{} experts of {}", wanted.size(),
+                 args.experts.size());
+  CACHALOT_CHECK(outputs.elements() == args.ids.elements() * args.x.extent(1), "{} outputs",
+                 outputs.elements());
+  if (args.x.extent(0) == 0) return;
+  const Wanted some{wanted, outputs};
+  if (!compute(queue, args, &some)) std::fill_n(outputs.data, outputs.elements(), bf16{});
 }
 
 }  // namespace cachalot::cpu

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backend/cpu/expert_outputs.h"
 #include "backend/cpu/kernels/matmul_kernels.h"
 #include "backend/cpu/matmul_test_data.h"
 #include "ops/experts.h"
@@ -172,6 +173,57 @@ TEST_P(CpuMoeExpertsWith, ATokenIsTheSameAloneAndInCompany) {
         EXPECT_TRUE(same_bits(run(queue, e, x, choice, 0, tokens, 10.0f, GetParam()),
                               {expected.begin(), expected.begin() + tokens * dim}))
             << name_of(isa) << ", " << tokens << " tokens, " << threads << " threads";
+      }
+    }
+  }
+}
+
+// Of some experts; the other rows hold what they held.
+std::vector<bf16> run_outputs(Queue& queue, const TestExperts& e, const std::vector<bf16>& x,
+                              const Choice& choice, int64_t tokens, int64_t k,
+                              const std::vector<bool>& wanted) {
+  std::vector<bf16> outputs(tokens * k * e.dim, bf16{0x7FC1});
+  expert_outputs(queue,
+                 {.x = {x.data(), {tokens, e.dim}},
+                  .ids = {choice.ids.data(), {tokens, k}},
+                  .weights = {choice.weights.data(), {tokens, k}},
+                  .experts = e.experts,
+                  .shared = e.shared,
+                  .limit = 10.0f,
+                  .y = {}},
+                 wanted, {outputs.data(), {tokens, k, e.dim}});
+  return outputs;
+}
+
+// Added up in the order of ids, with the shared expert's, they are the operation's result.
+TEST(CpuExpertOutputs, AreThePartsOfTheOperation) {
+  const std::vector<std::vector<bool>> parts = {{true, true, true, true, true},
+                                                {false, false, false, false, false},
+                                                {false, true, false, false, true},
+                                                {false, false, true, false, false}};
+  for (Isa isa : isas()) {
+    Random random(14);
+    const int64_t dim = 288, width = 96, k = 2;
+    TestExperts e(random, dim, width, 5);
+    // Silent: a token of its own for every pair has that expert's output as its result.
+    for (TestWeight& weight : e.shared_weights) std::ranges::fill(weight.bytes, uint8_t{0});
+    for (const int64_t tokens : {1, 3, 70}) {
+      const std::vector<bf16> x = random.values(tokens * dim, 4.0f);
+      const Choice choice(random, tokens, k, 5);
+      std::vector<bf16> pairs;
+      for (int64_t i = 0; i < tokens * k; ++i) {
+        pairs.insert(pairs.end(), x.begin() + i / k * dim, x.begin() + (i / k + 1) * dim);
+      }
+      ThreadTeam team(3);
+      Queue queue(team, isa, Arena(64));
+      const std::vector<bf16> each = run(queue, e, pairs, choice, 0, tokens * k, 10.0f);
+      for (const std::vector<bool>& wanted : parts) {
+        std::vector<bf16> expected = each;
+        for (int64_t i = 0; i < tokens * k; ++i) {
+          if (!wanted[choice.ids[i]]) std::fill_n(&expected[i * dim], dim, bf16{0x7FC1});
+        }
+        EXPECT_TRUE(same_bits(run_outputs(queue, e, x, choice, tokens, k, wanted), expected))
+            << name_of(isa) << ", " << tokens << " tokens";
       }
     }
   }
