@@ -90,7 +90,7 @@ void make(void* to, const void* from, size_t bytes) { maker->make(to, from, byte
 WeightPlacement everything(const ModelWeights& weights) {
   WeightPlacement placement;
   for (const LayerWeights& layer : weights.layers) {
-    placement.experts.push_back(true);
+    placement.experts.emplace_back(layer.experts.experts.size(), true);
     placement.tables.push_back(layer.engram.has_value());
   }
   return placement;

@@ -26,11 +26,12 @@ namespace cachalot {
 
 class OperationWatcher;  // ops/watcher.h
 
-// Which layers' experts lie on the GPU and are computed there; the CPU computes the others'.
+// Which experts lie on the GPU and are computed there. The CPU computes the others, beside it.
 enum class ExpertsOn {
-  as_fits,  // as many as fit, the draft stages' first
-  gpu,      // all
-  cpu,      // none
+  as_fits,   // as many as fit: the profile's, hottest first, then the draft stages', then layers'
+  gpu,       // all
+  cpu,       // none
+  streamed,  // as many as fit; it computes the others too, and reads them over the bus
 };
 
 enum class Backend {
@@ -64,7 +65,8 @@ struct EngineOptions {
   // Experts and engram rows read from disk when they are used (docs/storage.md). Without budgets
   // they are used in place, from the mapping.
   WeightStoreOptions storage;
-  // The experts to keep in memory (engine/expert_profile.h); empty: the cache decides.
+  // The experts to keep in the GPU's memory, then in the cache of those on disk
+  // (engine/expert_profile.h); empty: what is said there.
   std::filesystem::path expert_profile;
   // Whether watch() may be called (Backend::cpu).
   bool watchable = false;

@@ -1,6 +1,9 @@
 #include "engine/gpu_placement.h"
 
 #include <algorithm>
+#include <span>
+
+#include "base/hash.h"
 
 namespace cachalot {
 namespace {
@@ -28,9 +31,22 @@ int64_t kernel_memory(const ModelConfig& config, int64_t step_tokens) {
   return (int64_t{3} << 29) + step_tokens * row;
 }
 
+std::vector<ExpertPlace> experts_by_use(const ModelWeights& weights, const ModelConfig& config,
+                                        const ExpertProfile* profile) {
+  std::vector<ExpertPlace> in_turn = experts_in_turn(weights, config.n_layers);
+  if (profile == nullptr) return in_turn;
+  std::vector<ExpertPlace> order;
+  for (const auto& hot : hottest_first(*profile, config)) order.push_back({hot.layer, hot.expert});
+  std::ranges::copy_if(in_turn, std::back_inserter(order), [&](const ExpertPlace& place) {
+    return profile->tokens[place.layer][place.expert] == 0;
+  });
+  return order;
+}
+
 Result<WeightPlacement> place_on_gpu(const ModelWeights& weights, const ModelConfig& config,
                                      const EngineOptions& options, const cuda::DeviceInfo& device,
-                                     int64_t caches, int64_t workspace) {
+                                     int64_t caches, int64_t workspace,
+                                     const ExpertProfile* profile) {
   const int64_t kernels = kernel_memory(config, options.max_step_tokens);
   const int64_t there = options.gpu_memory > 0 ? std::min(options.gpu_memory, device.free_memory)
                                                : device.free_memory;
@@ -46,24 +62,31 @@ Result<WeightPlacement> place_on_gpu(const ModelWeights& weights, const ModelCon
         gigabytes(there), options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory");
   }
   if (options.experts_on == ExpertsOn::cpu) return dense;
-  WeightPlacement placement = place_weights(weights, config.n_layers, there - besides);
+  WeightPlacement placement =
+      place_weights(weights, experts_by_use(weights, config, profile), there - besides);
   if (options.experts_on == ExpertsOn::gpu &&
-      !std::ranges::all_of(placement.experts, std::identity())) {
-    return fail(
-        "{}: {:.1f} GB hold the experts of {} of {} layers: --experts auto leaves the others to "
-        "the "
-        "CPU",
-        device.name, gigabytes(there), std::ranges::count(placement.experts, true),
-        placement.experts.size());
+      placement.experts_placed() < placement.experts_in_all()) {
+    return fail("{}: {:.1f} GB hold {} of {} experts: --experts auto leaves the others to the CPU",
+                device.name, gigabytes(there), placement.experts_placed(),
+                placement.experts_in_all());
   }
   return placement;
 }
 
 std::string text_of(const WeightPlacement& placement) {
-  const auto layers = std::ranges::count(placement.experts, true);
-  if (layers == std::ssize(placement.experts)) return "all experts";
-  if (layers == 0) return "no experts";
-  return fmt::format("the experts of {} of {} layers", layers, placement.experts.size());
+  const int64_t placed = placement.experts_placed(), all = placement.experts_in_all();
+  if (placed == all) return "all experts";
+  if (placed == 0) return "no experts";
+  return fmt::format("{} of {} experts", placed, all);
+}
+
+std::string arithmetic_of(const WeightPlacement& placement) {
+  if (placement.experts_placed() == placement.experts_in_all()) return {};
+  std::string map;
+  for (const std::vector<bool>& layer : placement.experts) {
+    for (const bool placed : layer) map += placed ? '1' : '0';
+  }
+  return fmt::format(", experts {:016x}", hash64(std::as_bytes(std::span(map))));
 }
 
 }  // namespace cachalot

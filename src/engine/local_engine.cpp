@@ -230,22 +230,43 @@ Status check_options(EngineOptions& options, const ModelConfig& config) {
   return {};
 }
 
-// Copies weights and constants to the GPU, as many as fit beside caches and workspace. Returns what
-// the engine is then to be called.
-Result<std::string> move_to_gpu(const ModelConfig& config, const EngineOptions& options,
-                                const CacheOptions& cache_options, size_t workspace,
-                                ModelWeights& weights, ModelConstants& constants) {
+// nullptr without one. Errors: read_expert_profile's; nothing that would use it.
+Result<std::unique_ptr<const ExpertProfile>> read_profile(const EngineOptions& options,
+                                                          const ModelConfig& config) {
+  if (options.expert_profile.empty()) return nullptr;
+  if (options.backend != Backend::cuda && !options.storage.expert_bytes) {
+    return fail("an expert profile: expected an expert cache with it");
+  }
+  CACHALOT_TRY(ExpertProfile profile, read_expert_profile(options.expert_profile, config));
+  return std::make_unique<const ExpertProfile>(std::move(profile));
+}
+
+// What became of a model's weights on a GPU.
+struct OnGpu {
+  WeightPlacement placement;
+  std::string description, arithmetic;
+};
+
+// Copies weights and constants to the GPU, as many as fit beside caches and workspace.
+Result<OnGpu> move_to_gpu(const ModelConfig& config, const EngineOptions& options,
+                          const CacheOptions& cache_options, size_t workspace,
+                          const ExpertProfile* profile, ModelWeights& weights,
+                          ModelConstants& constants) {
   if (options.expert_input != ExpertInput::fp8) {
     return fail("int8 activations: expected the cpu backend, found cuda");
   }
   if (options.watchable) return fail("watching a step: expected the cpu backend, found cuda");
+  const bool streamed = options.experts_on == ExpertsOn::streamed;
+  if (streamed && options.storage.expert_bytes) {
+    return fail("streamed experts lie in memory: expected no expert cache with them");
+  }
   CACHALOT_TRY(const cuda::DeviceInfo device, cuda::find_device());
-  CACHALOT_TRY(
-      const WeightPlacement placement,
-      place_on_gpu(weights, config, options, device, Caches::bytes_of(config, cache_options),
-                   static_cast<int64_t>(workspace)));
+  CACHALOT_TRY(WeightPlacement placement, place_on_gpu(weights, config, options, device,
+                                                       Caches::bytes_of(config, cache_options),
+                                                       static_cast<int64_t>(workspace), profile));
+  const int64_t bytes = placement.bytes + (streamed ? bytes_beside(weights, placement) : 0);
   const auto progress = [&](int64_t done) {
-    if (options.on_copy) options.on_copy(done, placement.bytes);
+    if (options.on_copy) options.on_copy(done, bytes);
   };
   ModelWeights host = std::move(weights);
   cuda::Queue arranging(Arena(0, cuda::device_memory()));
@@ -253,11 +274,16 @@ Result<std::string> move_to_gpu(const ModelConfig& config, const EngineOptions& 
     cuda::arrange_experts(arranging, layer.experts, layer.shared);
   };
   CACHALOT_TRY(weights, copy_weights(host, placement, cuda::device_memory(),
+                                     streamed ? &cuda::pinned_memory() : nullptr,
                                      {.on_progress = progress, .on_experts = arrange}));
   // What stayed in the host's memory may lie in blocks of its own.
   std::ranges::move(host.owned, std::back_inserter(weights.owned));
   constants.place_in(cuda::device_memory());
-  return fmt::format("cuda, {}, {}", device.name, text_of(placement));
+  OnGpu out{.placement = std::move(placement), .description = {}, .arithmetic = "cuda"};
+  out.description = fmt::format("cuda, {}, {}{}", device.name, text_of(out.placement),
+                                streamed ? ", the others streamed" : "");
+  if (!streamed) out.arithmetic += arithmetic_of(out.placement);
+  return out;
 }
 
 }  // namespace
@@ -284,12 +310,17 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
   const size_t workspace =
       plan_workspace(config, weights, constants, Caches::planned(config, cache_options),
                      most_tokens, most_outputs);
+  CACHALOT_TRY(const auto profile, read_profile(options, config));
   CACHALOT_TRY(std::unique_ptr<WeightStore> store,
                open_weight_store(*checkpoint, weights, options));
-  std::string placed;
+  std::optional<OnGpu> on_gpu;
   if (options.backend == Backend::cuda) {
-    CACHALOT_TRY(placed,
-                 move_to_gpu(config, options, cache_options, workspace, weights, constants));
+    CACHALOT_TRY(on_gpu, move_to_gpu(config, options, cache_options, workspace, profile.get(),
+                                     weights, constants));
+  }
+  if (profile && store && store->experts()) {
+    CACHALOT_OK(
+        pin_experts(*store->experts(), config, *profile, on_gpu ? &on_gpu->placement : nullptr));
   }
   Parts parts{
       .checkpoint = checkpoint,
@@ -314,9 +345,9 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
   const std::string description =
       fmt::format("cpu, {}, {} thread{}", name_of(isa), threads, threads == 1 ? "" : "s");
   if (options.backend == Backend::cuda) {
-    parts.arithmetic = "cuda, " + parts.arithmetic;
+    parts.arithmetic = on_gpu->arithmetic + ", " + parts.arithmetic;
     return std::make_unique<LocalEngine<CudaDevice>>(
-        std::move(parts), placed, threads, isa,
+        std::move(parts), on_gpu->description, threads, isa,
         std::max(most_tokens, options.max_sequences * config.dspark_block_size));
   }
   if (options.backend == Backend::checked) {

@@ -18,17 +18,6 @@ MappedExpert mapped(const ExpertMatrices& expert) {
           bytes_of(expert.w2.scales), bytes_of(expert.w3.codes),  bytes_of(expert.w3.scales)};
 }
 
-// Pins what the profile names, less room for what one token chooses in a layer.
-Status pin_profile(ExpertCache& cache, const ModelConfig& config,
-                   const std::filesystem::path& path) {
-  CACHALOT_TRY(const ExpertProfile profile, read_expert_profile(path, config));
-  if (auto pinned = cache.pin(hottest_first(profile, config), config.n_activated_experts);
-      !pinned) {
-    return fail(pinned.error().in("reading the experts of the profile"));
-  }
-  return {};
-}
-
 }  // namespace
 
 StoredWeights stored_weights(const Checkpoint& checkpoint, const ModelWeights& weights) {
@@ -49,9 +38,6 @@ StoredWeights stored_weights(const Checkpoint& checkpoint, const ModelWeights& w
 Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpoint,
                                                        const ModelWeights& weights,
                                                        const EngineOptions& options) {
-  if (!options.expert_profile.empty() && !options.storage.expert_bytes) {
-    return fail("an expert profile: expected an expert cache with it");
-  }
   const StoredWeights stored = stored_weights(checkpoint, weights);
   if (!options.storage.row_bytes) {
     for (const MappedTable& table : stored.tables) {
@@ -63,11 +49,20 @@ Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpo
   if (options.backend == Backend::reference) {
     return fail("an expert or engram cache: expected the cpu backend, found reference");
   }
-  CACHALOT_TRY(std::unique_ptr<WeightStore> store, WeightStore::open(stored, options.storage));
-  if (!options.expert_profile.empty()) {
-    CACHALOT_OK(pin_profile(*store->experts(), checkpoint.config(), options.expert_profile));
+  return WeightStore::open(stored, options.storage);
+}
+
+Status pin_experts(ExpertCache& cache, const ModelConfig& config, const ExpertProfile& profile,
+                   const WeightPlacement* elsewhere) {
+  std::vector<ExpertCache::HotExpert> hot = hottest_first(profile, config);
+  if (elsewhere != nullptr) {
+    std::erase_if(hot,
+                  [&](const auto& entry) { return elsewhere->experts[entry.layer][entry.expert]; });
   }
-  return store;
+  if (auto pinned = cache.pin(hot, config.n_activated_experts); !pinned) {
+    return fail(pinned.error().in("reading the experts of the profile"));
+  }
+  return {};
 }
 
 }  // namespace cachalot

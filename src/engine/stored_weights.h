@@ -5,6 +5,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "engine/expert_profile.h"
+#include "model/placed_weights.h"
 #include "model/weights.h"
 #include "storage/weight_store.h"
 
@@ -13,11 +15,16 @@ namespace cachalot {
 // Where the experts of every layer and draft stage and the engram tables lie.
 StoredWeights stored_weights(const Checkpoint& checkpoint, const ModelWeights& weights);
 
-// nullptr if the options ask for none. With a profile, its experts are read before this returns.
-// Errors: budgets for the reference backend; WeightStore::open's; read_expert_profile's; a profile
-// without an expert cache; a disk that fails.
+// nullptr if the options ask for none. Errors: budgets for the reference backend;
+// WeightStore::open's.
 Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpoint,
                                                        const ModelWeights& weights,
                                                        const EngineOptions& options);
+
+// Reads the hottest experts of the profile and keeps them, less room for what one token chooses in
+// a layer, and without those that lie elsewhere; `elsewhere` may be nullptr. Errors: a disk that
+// fails.
+Status pin_experts(ExpertCache& cache, const ModelConfig& config, const ExpertProfile& profile,
+                   const WeightPlacement* elsewhere);
 
 }  // namespace cachalot

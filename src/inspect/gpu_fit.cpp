@@ -1,6 +1,8 @@
 #include "inspect/gpu_fit.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "checkpoint/checkpoint.h"
 #include "engine/gpu_placement.h"
@@ -10,34 +12,68 @@
 namespace cachalot {
 namespace {
 
-// A step's reads of what any layer reads, and of the experts of one layer.
-struct StepBytes {
-  double always = 0, experts_of_layer = 0;
-};
-
-StepBytes step_bytes(const ModelConfig& config, const FitRequest& host) {
+// What a step reads of what any layer reads.
+double bytes_always(const ModelConfig& config, const FitRequest& host) {
   const auto sequences = static_cast<double>(host.sequences);
-  StepBytes bytes;
+  double bytes = sequences * static_cast<double>(cache_bytes_read(config, host.context));
   for (const FitPart& part : checkpoint_parts(config)) {
-    const auto whole = static_cast<double>(part.bytes);
-    if (part.kind == FitPart::Kind::experts) {
-      bytes.experts_of_layer += whole * experts_chosen(config, host.sequences) /
-                                static_cast<double>(config.n_routed_experts * config.n_layers);
-    } else if (part.name == "shared experts") {
-      bytes.experts_of_layer += whole / static_cast<double>(config.n_layers);
-    } else if (part.kind == FitPart::Kind::dense) {
-      bytes.always += whole;
-    } else if (part.kind == FitPart::Kind::rows) {
-      bytes.always += sequences * static_cast<double>(part.bytes_per_token);
+    if (part.kind == FitPart::Kind::dense) bytes += static_cast<double>(part.bytes);
+    if (part.kind == FitPart::Kind::rows) {
+      bytes += sequences * static_cast<double>(part.bytes_per_token);
     }
   }
-  bytes.always += sequences * static_cast<double>(cache_bytes_read(config, host.context));
   return bytes;
+}
+
+double bytes_of_one_expert(const ModelConfig& config) {
+  for (const FitPart& part : checkpoint_parts(config)) {
+    if (part.kind != FitPart::Kind::experts) continue;
+    return static_cast<double>(part.bytes) /
+           static_cast<double>(config.n_routed_experts * config.n_layers);
+  }
+  return 0;
+}
+
+// By expert of a layer, the part of tokens that choose it.
+std::vector<double> shares(const ModelConfig& config, const ExpertProfile* profile, size_t layer) {
+  const auto experts = static_cast<size_t>(config.n_routed_experts);
+  const auto chosen = static_cast<double>(config.n_activated_experts);
+  std::vector<double> out(experts, chosen / static_cast<double>(experts));
+  if (profile == nullptr) return out;
+  const std::vector<int64_t>& counts = profile->tokens[layer];
+  const double choices = std::accumulate(counts.begin(), counts.end(), 0.0);
+  if (choices == 0) return out;
+  for (size_t e = 0; e < experts; ++e) {
+    out[e] = std::min(1.0, chosen * static_cast<double>(counts[e]) / choices);
+  }
+  return out;
+}
+
+// Experts of one layer that a step reads, and choices, of both memories.
+struct LayerUse {
+  double experts_on_gpu = 0, experts_beside = 0;
+  double choices_on_gpu = 0, choices = 0;
+};
+
+LayerUse use_of(const std::vector<double>& shares, const std::vector<bool>& placed,
+                int64_t tokens) {
+  LayerUse use;
+  for (size_t e = 0; e < shares.size(); ++e) {
+    const double read = 1 - std::pow(1 - shares[e], static_cast<double>(tokens));
+    (placed[e] ? use.experts_on_gpu : use.experts_beside) += read;
+    use.choices += shares[e];
+    if (placed[e]) use.choices_on_gpu += shares[e];
+  }
+  return use;
 }
 
 }  // namespace
 
-int64_t GpuFit::layers_on_gpu() const { return std::ranges::count(placement.experts, true); }
+int64_t GpuFit::layers_on_gpu() const {
+  return std::ranges::count_if(placement.experts, [](const std::vector<bool>& layer) {
+    return std::ranges::all_of(layer, std::identity());
+  });
+}
 
 Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
                        const GpuFitRequest& gpu) {
@@ -54,19 +90,30 @@ Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
   out.workspace = arena + kernel_memory(config, gpu.chunk) + vision_memory(config);
   EngineOptions options;
   options.max_step_tokens = gpu.chunk;
+  options.experts_on = gpu.experts_on;
   const cuda::DeviceInfo device{
       .name = "the GPU", .memory = gpu.memory, .free_memory = gpu.memory, .multiprocessors = 0};
-  CACHALOT_TRY(out.placement, place_on_gpu(weights, config, options, device, out.caches, arena));
+  CACHALOT_TRY(out.placement,
+               place_on_gpu(weights, config, options, device, out.caches, arena, gpu.profile));
 
-  const StepBytes bytes = step_bytes(config, host);
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
-    const bool on_gpu = out.placement.experts[static_cast<size_t>(layer)];
-    (on_gpu ? out.bytes_from_gpu : out.bytes_from_host) += bytes.experts_of_layer;
+  const bool streamed = gpu.experts_on == ExpertsOn::streamed;
+  const double beside = streamed ? gpu.bus_bytes_per_second : host.memory_bytes_per_second;
+  const double expert = bytes_of_one_expert(config);
+  out.bytes_from_gpu = bytes_always(config, host);
+  double seconds = out.bytes_from_gpu / gpu.bytes_per_second, choices = 0;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const auto layer = static_cast<size_t>(i);
+    const LayerUse use =
+        use_of(shares(config, gpu.profile, layer), out.placement.experts[layer], host.sequences);
+    out.bytes_from_gpu += use.experts_on_gpu * expert;
+    out.bytes_from_host += use.experts_beside * expert;
+    out.choices_on_gpu += use.choices_on_gpu;
+    choices += use.choices;
+    const double here = use.experts_on_gpu * expert / gpu.bytes_per_second;
+    seconds += use.experts_beside > 0 ? std::max(here, use.experts_beside * expert / beside) : here;
   }
-  out.bytes_from_gpu += bytes.always;
-  if (gpu.bytes_per_second > 0 && (out.bytes_from_host == 0 || host.memory_bytes_per_second > 0)) {
-    double seconds = out.bytes_from_gpu / gpu.bytes_per_second;
-    if (out.bytes_from_host > 0) seconds += out.bytes_from_host / host.memory_bytes_per_second;
+  out.choices_on_gpu /= choices;
+  if (gpu.bytes_per_second > 0 && (out.bytes_from_host == 0 || beside > 0)) {
     out.tokens_per_second = static_cast<double>(host.sequences) / seconds;
   }
   return out;

@@ -4,6 +4,8 @@
 
 #include "base/result.h"
 #include "checkpoint/config.h"
+#include "engine/engine.h"
+#include "engine/expert_profile.h"
 #include "inspect/fit.h"
 #include "model/placed_weights.h"
 
@@ -13,20 +15,26 @@ struct GpuFitRequest {
   int64_t memory = 0;           // bytes of the GPU that may be used
   int64_t chunk = 512;          // tokens of the longest step
   double bytes_per_second = 0;  // the GPU's memory
+  ExpertsOn experts_on = ExpertsOn::as_fits;
+  double bus_bytes_per_second = 0;  // what it reads of the host's memory; for streamed experts
+  // How often experts are chosen; nullptr: each as often as another.
+  const ExpertProfile* profile = nullptr;
 };
 
 struct GpuFit {
   WeightPlacement placement;
   int64_t caches = 0, workspace = 0;  // bytes, kernels' and the vision tower's included
-  // Read for a step of the sequences of a FitRequest at full context, routing taken as even.
+  double choices_on_gpu = 0;          // the part of all choices of an expert that lies there
+  // Read for a step of the sequences of a FitRequest at full context.
   double bytes_from_gpu = 0, bytes_from_host = 0;
-  double tokens_per_second = 0;  // of all sequences together, GPU and host one after the other
+  // Of all sequences together; within a layer the experts of both memories at the same time.
+  double tokens_per_second = 0;
 
-  int64_t layers_on_gpu() const;
+  int64_t layers_on_gpu() const;  // with all their experts
 };
 
-// host.memory_bytes_per_second is what the CPU computes the other layers' experts from; what that
-// reads from disk is left out. Errors: see place_on_gpu.
+// host.memory_bytes_per_second is what the CPU computes the other experts from; what that reads
+// from disk is left out. Errors: see place_on_gpu.
 Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host, const GpuFitRequest& gpu);
 
 }  // namespace cachalot

@@ -22,9 +22,11 @@ TEST(GpuFit, PutsTheExpertsOfAsManyLayersOnOneGpuAsFit) {
   const auto fit =
       fit_gpu(released(), kHost, {.memory = 141'000'000'000, .bytes_per_second = 4e12});
   ASSERT_TRUE(fit) << fit.error().message;
-  // Three draft stages, then layers of 7.255 GB each.
-  const double left = 141e9 - 9.8e9 - 7.9e9 - static_cast<double>(fit->caches + fit->workspace);
-  EXPECT_NEAR(static_cast<double>(fit->layers_on_gpu() - 3), left / 7.255e9, 1);
+  // Shared experts, three draft stages, then layers of 7.22 GB each and a part of one.
+  const double left =
+      141e9 - 9.8e9 - 43 * 35.4e6 - 7.9e9 - static_cast<double>(fit->caches + fit->workspace);
+  EXPECT_NEAR(static_cast<double>(fit->layers_on_gpu() - 3), left / 7.22e9, 1);
+  EXPECT_NEAR(fit->choices_on_gpu, left / 288.8e9, 0.01);
   EXPECT_LE(fit->placement.bytes + fit->caches + fit->workspace, 141'000'000'000);
   EXPECT_GT(fit->bytes_from_host, 0);
   // The sum is what a machine without a GPU reads.
@@ -40,6 +42,53 @@ TEST(GpuFit, ReadsEverythingFromAGpuThatHoldsItAll) {
   EXPECT_EQ(fit->bytes_from_host, 0);
   EXPECT_EQ(std::ranges::count(fit->placement.tables, true), 2);
   EXPECT_NEAR(fit->tokens_per_second, 4e12 / fit->bytes_from_gpu, 1e-6);
+}
+
+// Half of all choices are eight experts of each layer.
+ExpertProfile skewed(const ModelConfig& config) {
+  ExpertProfile profile;
+  profile.tokens.assign(static_cast<size_t>(config.n_layers),
+                        std::vector<int64_t>(static_cast<size_t>(config.n_routed_experts), 8));
+  profile.tokens.resize(
+      static_cast<size_t>(config.n_layers + config.n_mtp_layers),
+      std::vector<int64_t>(static_cast<size_t>(config.dspark_n_routed_experts), 8));
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    std::vector<int64_t>& counts = profile.tokens[static_cast<size_t>(layer)];
+    for (size_t e = 100; e < 108; ++e) counts[e] = config.n_routed_experts - 8;
+  }
+  return profile;
+}
+
+TEST(GpuFit, PutsTheProfilesHottestExpertsThereFirst) {
+  const ModelConfig config = released();
+  const ExpertProfile profile = skewed(config);
+  GpuFitRequest request{.memory = 60'000'000'000, .bytes_per_second = 4e12};
+  const auto plain = fit_gpu(config, kHost, request);
+  request.profile = &profile;
+  const auto fit = fit_gpu(config, kHost, request);
+  ASSERT_TRUE(plain && fit);
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    const std::vector<bool>& placed = fit->placement.experts[static_cast<size_t>(layer)];
+    EXPECT_TRUE(std::all_of(placed.begin() + 100, placed.begin() + 108, std::identity()));
+  }
+  EXPECT_LT(fit->layers_on_gpu(), plain->layers_on_gpu());
+  EXPECT_GT(fit->choices_on_gpu, 0.5);
+  EXPECT_LT(plain->choices_on_gpu, 0.2);
+  EXPECT_LT(fit->bytes_from_host, plain->bytes_from_host);
+  EXPECT_GT(fit->tokens_per_second, 1.5 * plain->tokens_per_second);
+}
+
+TEST(GpuFit, ReadsStreamedExpertsOverTheBus) {
+  const GpuFitRequest request{.memory = 141'000'000'000,
+                              .bytes_per_second = 4e12,
+                              .experts_on = ExpertsOn::streamed,
+                              .bus_bytes_per_second = 50e9};
+  const auto fit = fit_gpu(released(), kHost, request);
+  ASSERT_TRUE(fit) << fit.error().message;
+  EXPECT_GT(fit->bytes_from_host, 0);
+  const double over_the_bus = fit->bytes_from_host / 50e9;
+  EXPECT_GT(1 / fit->tokens_per_second, over_the_bus);
+  EXPECT_LT(1 / fit->tokens_per_second, 1.1 * over_the_bus);
 }
 
 TEST(GpuFit, SaysWhatDoesNotFit) {

@@ -1,5 +1,7 @@
 #include "model/placed_weights.h"
 
+#include <algorithm>
+
 namespace cachalot {
 namespace {
 
@@ -23,14 +25,18 @@ void visit_views(HyperConnectionWeights& mix, Visit& visit) {
 }
 
 template <class Visit>
-void visit_experts(ExpertsWeights& weights, Visit& visit) {
-  for (ExpertMatrices& expert : weights.experts) {
-    visit_views(expert.w1, visit);
-    visit_views(expert.w2, visit);
-    visit_views(expert.w3, visit);
-  }
-  for (auto* matrix : {&weights.shared.w1, &weights.shared.w2, &weights.shared.w3}) {
-    visit_views(*matrix, visit);
+void visit_expert(ExpertMatrices& expert, Visit& visit) {
+  visit_views(expert.w1, visit);
+  visit_views(expert.w2, visit);
+  visit_views(expert.w3, visit);
+}
+
+// The routed experts of a layer that are placed, or those that are not.
+template <class Visit>
+void visit_experts(ExpertsWeights& weights, const std::vector<bool>& placed, bool which,
+                   Visit& visit) {
+  for (size_t e = 0; e < weights.experts.size(); ++e) {
+    if (placed[e] == which) visit_expert(weights.experts[e], visit);
   }
 }
 
@@ -61,7 +67,7 @@ void visit_attention(AttentionWeights& weights, Visit& visit) {
   }
 }
 
-// Without experts and table.
+// Without routed experts and table.
 template <class Visit>
 void visit_dense(LayerWeights& layer, Visit& visit) {
   if (layer.engram) {
@@ -77,6 +83,8 @@ void visit_dense(LayerWeights& layer, Visit& visit) {
   visit(layer.experts.gate);
   visit(layer.experts.bias);
   visit(layer.experts.bias_image);
+  SharedExpertMatrices& shared = layer.experts.shared;
+  for (auto* matrix : {&shared.w1, &shared.w2, &shared.w3}) visit_views(*matrix, visit);
 }
 
 template <class Visit>
@@ -123,8 +131,8 @@ int64_t count(Walk walk) {
   return counter.bytes;
 }
 
-int64_t expert_bytes(ExpertsWeights& experts) {
-  return count([&](auto& visit) { visit_experts(experts, visit); });
+int64_t expert_bytes(ExpertMatrices& expert) {
+  return count([&](auto& visit) { visit_expert(expert, visit); });
 }
 
 int64_t table_bytes(EngramWeights& engram) {
@@ -134,24 +142,25 @@ int64_t table_bytes(EngramWeights& engram) {
 // Copies one group of tensors into one block.
 class GroupCopier {
  public:
-  GroupCopier(ModelWeights& weights, const MemorySpace& memory,
-              const std::function<void(int64_t)>& progress)
-      : weights_(weights), memory_(memory), progress_(progress) {}
+  GroupCopier(ModelWeights& weights, const std::function<void(int64_t)>& progress)
+      : weights_(weights), progress_(progress) {}
 
   template <class Walk>
-  Status copy(Walk walk) {
+  Status copy(const MemorySpace& memory, Walk walk) {
     const int64_t bytes = count(walk);
-    std::unique_ptr<void, ReleaseTo> block(memory_.allocate(static_cast<size_t>(bytes)),
-                                           ReleaseTo{&memory_});
+    if (bytes == 0) return {};
+    std::unique_ptr<void, ReleaseTo> block(memory.allocate(static_cast<size_t>(bytes)),
+                                           ReleaseTo{&memory});
     if (block == nullptr) {
-      return fail("no room on the device for weights: {:.1f} GB are there, {:.1f} GB more asked",
+      return fail("no room {} for weights: {:.1f} GB are copied, {:.1f} GB more asked",
+                  memory.is_host ? "in pinned memory" : "on the device",
                   static_cast<double>(done_) / 1e9, static_cast<double>(bytes) / 1e9);
     }
     auto* at = static_cast<std::byte*>(block.get());
     weights_.owned.push_back(std::move(block));
     auto place = [&](auto& view) {
       if (view.absent()) return;
-      memory_.copy(at, view.data, static_cast<size_t>(view.bytes()));
+      memory.copy(at, view.data, static_cast<size_t>(view.bytes()));
       view.data = reinterpret_cast<decltype(view.data)>(at);
       at += aligned_bytes(view.bytes());
     };
@@ -163,17 +172,30 @@ class GroupCopier {
 
  private:
   ModelWeights& weights_;
-  const MemorySpace& memory_;
   const std::function<void(int64_t)>& progress_;
   int64_t done_ = 0;
 };
 
 }  // namespace
 
+int64_t WeightPlacement::experts_placed() const {
+  int64_t count = 0;
+  for (const std::vector<bool>& layer : experts) count += std::ranges::count(layer, true);
+  return count;
+}
+
+int64_t WeightPlacement::experts_in_all() const {
+  int64_t count = 0;
+  for (const std::vector<bool>& layer : experts) count += std::ssize(layer);
+  return count;
+}
+
 WeightPlacement place_dense_weights(const ModelWeights& weights) {
   ModelWeights views = views_of(weights);
-  WeightPlacement placement{.experts = std::vector<bool>(views.layers.size()),
-                            .tables = std::vector<bool>(views.layers.size())};
+  WeightPlacement placement{.experts = {}, .tables = std::vector<bool>(views.layers.size())};
+  for (const LayerWeights& layer : views.layers) {
+    placement.experts.emplace_back(layer.experts.experts.size());
+  }
   placement.bytes = count([&](auto& visit) { visit_ends(views, visit); });
   for (LayerWeights& layer : views.layers) {
     placement.bytes += count([&](auto& visit) { visit_dense(layer, visit); });
@@ -181,40 +203,67 @@ WeightPlacement place_dense_weights(const ModelWeights& weights) {
   return placement;
 }
 
-WeightPlacement place_weights(const ModelWeights& weights, int64_t backbone, int64_t bytes) {
-  ModelWeights views = views_of(weights);
-  WeightPlacement placement = place_dense_weights(weights);
-  const auto take = [&](int64_t more, std::vector<bool>& of, size_t layer) {
-    if (placement.bytes + more > bytes) return;
-    placement.bytes += more;
-    of[layer] = true;
-  };
-  const size_t layers = views.layers.size();
+std::vector<ExpertPlace> experts_in_turn(const ModelWeights& weights, int64_t backbone) {
+  std::vector<ExpertPlace> order;
+  const size_t layers = weights.layers.size();
   for (size_t i = 0; i < layers; ++i) {
     const size_t layer = (i + static_cast<size_t>(backbone)) % layers;
-    take(expert_bytes(views.layers[layer].experts), placement.experts, layer);
+    const size_t experts = weights.layers[layer].experts.experts.size();
+    for (size_t expert = 0; expert < experts; ++expert) order.push_back({layer, expert});
   }
-  for (size_t layer = 0; layer < layers; ++layer) {
+  return order;
+}
+
+WeightPlacement place_weights(const ModelWeights& weights, std::span<const ExpertPlace> order,
+                              int64_t bytes) {
+  ModelWeights views = views_of(weights);
+  WeightPlacement placement = place_dense_weights(weights);
+  const auto take = [&](int64_t more, std::vector<bool>& of, size_t index) {
+    if (placement.bytes + more > bytes) return;
+    placement.bytes += more;
+    of[index] = true;
+  };
+  for (const auto& [layer, expert] : order) {
+    take(expert_bytes(views.layers[layer].experts.experts[expert]), placement.experts[layer],
+         expert);
+  }
+  for (size_t layer = 0; layer < views.layers.size(); ++layer) {
     if (!views.layers[layer].engram) continue;
     take(table_bytes(*views.layers[layer].engram), placement.tables, layer);
   }
   return placement;
 }
 
+int64_t bytes_beside(const ModelWeights& weights, const WeightPlacement& placement) {
+  ModelWeights views = views_of(weights);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < views.layers.size(); ++i) {
+    bytes += count([&](auto& visit) {
+      visit_experts(views.layers[i].experts, placement.experts[i], false, visit);
+    });
+  }
+  return bytes;
+}
+
 Result<ModelWeights> copy_weights(const ModelWeights& weights, const WeightPlacement& placement,
-                                  const MemorySpace& memory, const CopyCallbacks& callbacks) {
+                                  const MemorySpace& memory, const MemorySpace* beside,
+                                  const CopyCallbacks& callbacks) {
   ModelWeights out = views_of(weights);
-  GroupCopier copier(out, memory, callbacks.on_progress);
-  CACHALOT_OK(copier.copy([&](auto& visit) { visit_ends(out, visit); }));
+  GroupCopier copier(out, callbacks.on_progress);
+  CACHALOT_OK(copier.copy(memory, [&](auto& visit) { visit_ends(out, visit); }));
   for (size_t i = 0; i < out.layers.size(); ++i) {
     LayerWeights& layer = out.layers[i];
-    CACHALOT_OK(copier.copy([&](auto& visit) { visit_dense(layer, visit); }));
-    if (placement.experts[i]) {
-      CACHALOT_OK(copier.copy([&](auto& visit) { visit_experts(layer.experts, visit); }));
-      if (callbacks.on_experts) callbacks.on_experts(layer.experts);
-    }
+    CACHALOT_OK(copier.copy(memory, [&](auto& visit) { visit_dense(layer, visit); }));
+    const auto copy_experts = [&](const MemorySpace& to, bool placed) {
+      return copier.copy(to, [&](auto& visit) {
+        visit_experts(layer.experts, placement.experts[i], placed, visit);
+      });
+    };
+    CACHALOT_OK(copy_experts(memory, true));
+    if (beside != nullptr) CACHALOT_OK(copy_experts(*beside, false));
+    if (callbacks.on_experts) callbacks.on_experts(layer.experts);
     if (placement.tables[i]) {
-      CACHALOT_OK(copier.copy([&](auto& visit) { visit_table(*layer.engram, visit); }));
+      CACHALOT_OK(copier.copy(memory, [&](auto& visit) { visit_table(*layer.engram, visit); }));
     }
   }
   return out;

@@ -3,14 +3,15 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/check.h"
-
 namespace cachalot::hybrid {
 
 Queue::Queue(Arena arena, ThreadTeam& team, Isa isa)
-    : gpu_(std::move(arena)), cpu_(team, isa, Arena(0)), tables_(gpu_) {}
+    : gpu_(std::move(arena)),
+      cpu_(team, isa, Arena(0)),
+      experts_(gpu_, cpu_, on_host_),
+      tables_(gpu_) {}
 
-// One operation for the host: stages its tensors, then lets a stream call it.
+// One operation for the host: stages its tensors, then lets the branch of tables call it.
 class HostCall {
  public:
   explicit HostCall(Queue& queue) : queue_(queue) {}
@@ -18,22 +19,13 @@ class HostCall {
   template <class Args>
   using Operation = void (*)(cpu::Queue&, const Args&);
 
-  // `weight` and the number of rows tell this call from others of a step.
+  // `weight` and the number of rows tell this call from others of a step. Only the way of the
+  // outputs to the device, where operations before this one may still use their memory, is in the
+  // GPU's stream.
   template <class Args>
   void run(const Args& args, Operation<Args> operation, const void* weight, int64_t rows) {
-    cuda::Queue& gpu = queue_.gpu_;
-    const Staged staged = stage(args, operation, {weight, rows}, queue_.staging_);
-    for (const Copy& copy : staged.inputs) gpu.copy(copy.to, copy.from, copy.bytes);
-    gpu.call(run_job, staged.job);
-    for (const Copy& copy : staged.outputs) gpu.copy(copy.to, copy.from, copy.bytes);
-  }
-
-  // The same in the branch of tables. Only the way of the outputs to the device, where operations
-  // before this one may still use their memory, is in the stream.
-  template <class Args>
-  void run_aside(const Args& args, Operation<Args> operation, const void* weight, int64_t rows) {
     cuda::Branch& branch = queue_.tables_;
-    const Staged staged = stage(args, operation, {weight, rows}, queue_.staging_aside_[weight]);
+    const Staged staged = stage(args, operation, {weight, rows}, queue_.staging_[weight]);
     for (const Copy& copy : staged.inputs) branch.copy(copy.to, copy.from, copy.bytes);
     branch.call(run_job, staged.job);
     branch.join();
@@ -67,13 +59,12 @@ class HostCall {
 
   static void run_job(void* job) { static_cast<Queue::Job*>(job)->run(); }
 
-  static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
   template <class Args>
   Staged stage(const Args& args, Operation<Args> operation, std::pair<const void*, int64_t> key,
-               Queue::Staging& staging) {
+               Staging& staging) {
     Staged out;
-    std::byte* at = reserve(staging, bytes_on_device(args));
+    std::byte* const first = staging.reserve(bytes_on_device(args));
+    std::byte* at = first;
     Args staged = args;
     for_each_on_device(staged, [&](auto& view, Access access) {
       const auto bytes = static_cast<size_t>(view.bytes());
@@ -84,10 +75,9 @@ class HostCall {
       if constexpr (!std::is_const_v<T>) {
         if (access != Access::in) out.outputs.push_back({device, at, bytes});
       }
-      at += aligned(bytes);
+      at += Staging::aligned(bytes);
     });
-    std::unique_ptr<Queue::Job>& job =
-        queue_.jobs_[{key.first, key.second, staging.back().memory.get()}];
+    std::unique_ptr<Queue::Job>& job = queue_.jobs_[{key.first, key.second, first}];
     if (!job) job = std::make_unique<JobOf<Args>>(queue_, operation, staged);
     out.job = job.get();
     return out;
@@ -105,19 +95,10 @@ class HostCall {
   static size_t bytes_on_device(const Args& args) {
     size_t total = 0;
     Args copy = args;
-    for_each_on_device(
-        copy, [&](auto& view, Access) { total += aligned(static_cast<size_t>(view.bytes())); });
+    for_each_on_device(copy, [&](auto& view, Access) {
+      total += Staging::aligned(static_cast<size_t>(view.bytes()));
+    });
     return total;
-  }
-
-  static std::byte* reserve(Queue::Staging& blocks, size_t bytes) {
-    if (blocks.empty() || blocks.back().bytes < bytes) {
-      const MemorySpace& pinned = cuda::pinned_memory();
-      std::unique_ptr<void, ReleaseTo> memory(pinned.allocate(bytes), {&pinned});
-      CACHALOT_CHECK(memory != nullptr, "{} bytes of pinned memory", bytes);
-      blocks.push_back({std::move(memory), bytes});
-    }
-    return static_cast<std::byte*>(blocks.back().memory.get());
   }
 
   Queue& queue_;
@@ -135,16 +116,15 @@ void choose(Queue& queue, const Args& args, OnGpu<Args> on_gpu, OnCpu<Args>) {
   on_gpu(queue.gpu(), args);
 }
 
-void choose(Queue& queue, const MoeExpertsArgs& args, OnGpu<MoeExpertsArgs> on_gpu,
-            OnCpu<MoeExpertsArgs> on_cpu) {
-  if (cuda::on_device(args.experts[0].w1.codes.data)) return on_gpu(queue.gpu(), args);
-  HostCall(queue).run(args, on_cpu, args.experts.data(), args.x.extent(0));
+void choose(Queue& queue, const MoeExpertsArgs& args, OnGpu<MoeExpertsArgs>,
+            OnCpu<MoeExpertsArgs>) {
+  queue.experts().compute(args);
 }
 
 void choose(Queue& queue, const EngramGatherArgs& args, OnGpu<EngramGatherArgs> on_gpu,
             OnCpu<EngramGatherArgs> on_cpu) {
   if (cuda::on_device(args.codes.data)) return on_gpu(queue.gpu(), args);
-  HostCall(queue).run_aside(args, on_cpu, args.codes.data, args.table_rows.extent(0));
+  HostCall(queue).run(args, on_cpu, args.codes.data, args.table_rows.extent(0));
 }
 
 // Of all engram layers: what comes after it need not wait to fetch their rows.

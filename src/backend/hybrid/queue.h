@@ -1,11 +1,11 @@
 // hybrid::Queue: the operations on a GPU, except what reads weights that stayed in the host's
-// memory - experts of layers that did not fit, engram tables - which this machine's processors
-// compute in between. Model code sees one queue.
+// memory - experts that did not fit, engram tables - which this machine's processors compute beside
+// it. Model code sees one queue.
 //
-// Such an operation is three more entries of the GPU's stream: its inputs to pinned memory, a call
-// of the host, its outputs back. They can be captured in a graph like kernels. An engram table's
-// rows are known from a step's first operation on: they are fetched aside, while the layers before
-// theirs are computed.
+// Such work is a branch of the GPU's stream: inputs to pinned memory, a call of the host, outputs
+// back. It can be captured in a graph like kernels. An engram table's rows are known from a step's
+// first operation on: they are fetched while the layers before theirs are computed. Experts:
+// host_experts.h.
 #pragma once
 
 #include <map>
@@ -18,6 +18,8 @@
 #include "backend/cpu/queue.h"
 #include "backend/cuda/branch.h"
 #include "backend/cuda/queue.h"
+#include "backend/hybrid/host_experts.h"
+#include "backend/hybrid/staging.h"
 
 namespace cachalot::hybrid {
 
@@ -38,33 +40,26 @@ class Queue {
   }
 
   cuda::Queue& gpu() { return gpu_; }
-  cuda::Branch& tables() { return tables_; }
   cpu::Queue& cpu() { return cpu_; }
+  HostExperts& experts() { return experts_; }
+  cuda::Branch& tables() { return tables_; }
 
  private:
   friend class HostCall;
 
-  // An operation of the CPU queue with its arguments, called from the GPU's stream.
+  // An operation of the CPU queue with its arguments, called from the branch of tables.
   struct Job {
     virtual ~Job() = default;
     virtual void run() = 0;
   };
-  struct Block {
-    std::unique_ptr<void, ReleaseTo> memory;
-    size_t bytes = 0;
-  };
-  // Pinned memory for a job's tensors: the last block. The others are kept: a captured graph may
-  // use them.
-  using Staging = std::vector<Block>;
 
   cuda::Queue gpu_;
   cpu::Queue cpu_;
-  cuda::Branch tables_;  // fetches rows
-  // Jobs of the stream follow one another and share memory; those aside have their own, by weight.
-  Staging staging_;
-  std::map<const void*, Staging> staging_aside_;
-  // The two streams may call the host at the same time.
+  // The branches may call the host at the same time.
   std::mutex on_host_;
+  HostExperts experts_;
+  cuda::Branch tables_;
+  std::map<const void*, Staging> staging_;  // by table
   // By the weight an operation reads, its number of rows, and where its tensors were staged: a
   // graph calls it again.
   std::map<std::tuple<const void*, int64_t, const void*>, std::unique_ptr<Job>> jobs_;
