@@ -11,6 +11,7 @@
 #include "base/thread_team.h"
 #include "bench/machine.h"
 #include "checkpoint/synth.h"
+#include "engine/expert_profile.h"
 #include "engine/gpu_placement.h"
 #include "inspect/fit.h"
 #include "inspect/gpu_fit.h"
@@ -27,7 +28,8 @@ struct FitCommandOptions {
   int64_t context = 0, sequences = 1;
   double disk_gigabytes_per_second = 0, memory_gigabytes_per_second = 0;
   int64_t gpu_memory = 0;
-  double gpu_gigabytes_per_second = 0;
+  double gpu_gigabytes_per_second = 0, bus_gigabytes_per_second = 0;
+  std::string experts = "auto", expert_profile;
   int threads = 0;
   bool no_drafts = false, json = false;
 };
@@ -128,20 +130,28 @@ void print_gpu(const GpuFit& fit, const FitCommandOptions& options, const FitReq
   fmt::print("  {:<32} {:>10}\n", "caches", size_text(fit.caches));
   fmt::print("  {:<32} {:>10}   steps of up to {} tokens, vision included\n", "workspace",
              size_text(fit.workspace), GpuFitRequest().chunk);
-  fmt::print("a step reads {:.2f} GB from the GPU's memory, {:.2f} GB from the host's\n",
-             fit.bytes_from_gpu / 1e9, fit.bytes_from_host / 1e9);
+  fmt::print("{:.1f} % of the tokens' choices are experts there{}\n", 100 * fit.choices_on_gpu,
+             options.expert_profile.empty() ? ", if every expert is as likely as another" : "");
+  const bool streamed = options.experts == "stream";
+  fmt::print("a step reads {:.2f} GB from the GPU's memory, {:.2f} GB from the host's{}\n",
+             fit.bytes_from_gpu / 1e9, fit.bytes_from_host / 1e9, streamed ? ", over the bus" : "");
   if (fit.tokens_per_second > 0) {
-    fmt::print("decode: at most {:.2f} tokens/s with {:.0f} GB/s there and {:.1f} GB/s here\n",
+    fmt::print("decode: at most {:.2f} tokens/s with {:.0f} GB/s there and {:.1f} GB/s {}\n",
                fit.tokens_per_second, options.gpu_gigabytes_per_second,
-               request.memory_bytes_per_second / 1e9);
+               streamed ? options.bus_gigabytes_per_second : request.memory_bytes_per_second / 1e9,
+               streamed ? "over the bus" : "here");
   } else {
-    fmt::print("decode: give the GPU's bandwidth with --gpu-bandwidth GB/s to have an estimate\n");
+    fmt::print("decode: give the GPU's bandwidth with --gpu-bandwidth GB/s{} to have an estimate\n",
+               streamed ? " and the bus's with --bus-bandwidth" : "");
   }
 }
 
 nlohmann::ordered_json gpu_json(const GpuFit& fit) {
   return {{"weights", fit.placement.bytes},
           {"layers_with_experts", fit.layers_on_gpu()},
+          {"experts", fit.placement.experts_placed()},
+          {"experts_in_all", fit.placement.experts_in_all()},
+          {"choices", fit.choices_on_gpu},
           {"caches", fit.caches},
           {"workspace", fit.workspace},
           {"bytes_from_gpu_per_step", fit.bytes_from_gpu},
@@ -178,7 +188,27 @@ void print_json(const Fit& fit, const FitRequest& request, const std::optional<G
   fmt::print("{}\n", all.dump(2));
 }
 
+Result<GpuFit> fit_gpu_of(const FitCommandOptions& options, const ModelConfig& config,
+                          const FitRequest& request) {
+  GpuFitRequest gpu{.memory = options.gpu_memory,
+                    .bytes_per_second = options.gpu_gigabytes_per_second * 1e9,
+                    .bus_bytes_per_second = options.bus_gigabytes_per_second * 1e9};
+  if (options.experts == "gpu") gpu.experts_on = ExpertsOn::gpu;
+  if (options.experts == "cpu") gpu.experts_on = ExpertsOn::cpu;
+  if (options.experts == "stream") gpu.experts_on = ExpertsOn::streamed;
+  ExpertProfile profile;
+  if (!options.expert_profile.empty()) {
+    CACHALOT_TRY(profile, read_expert_profile(options.expert_profile, config));
+    gpu.profile = &profile;
+  }
+  return fit_gpu(config, request, gpu);
+}
+
 Status run_command(const FitCommandOptions& options) {
+  if (options.gpu_memory == 0 && !(options.experts == "auto" && options.expert_profile.empty())) {
+    usage_error("{}: expected --gpu-memory SIZE with it",
+                options.experts == "auto" ? "--expert-profile" : "--experts");
+  }
   CACHALOT_TRY(const ModelConfig config, config_at(options.model));
   if (options.context > config.max_position_embeddings) {
     usage_error("--context: the model takes at most {} positions, found {}",
@@ -197,9 +227,7 @@ Status run_command(const FitCommandOptions& options) {
   const Fit result = fit(config, request);
   std::optional<GpuFit> gpu;
   if (options.gpu_memory > 0) {
-    CACHALOT_TRY(gpu, fit_gpu(config, request,
-                              {.memory = options.gpu_memory,
-                               .bytes_per_second = options.gpu_gigabytes_per_second * 1e9}));
+    CACHALOT_TRY(gpu, fit_gpu_of(options, config, request));
   }
   if (options.json) {
     print_json(result, request, gpu);
@@ -254,6 +282,17 @@ void add_fit_command(CLI::App& app) {
   command
       ->add_option("--gpu-bandwidth", options->gpu_gigabytes_per_second,
                    "What that GPU's memory reads, GB/s")
+      ->check(number_from(0.1, 100000));
+  command
+      ->add_option("--experts", options->experts,
+                   "Where experts lie and are computed, as in run: auto, gpu, cpu or stream")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu", "stream"}))
+      ->capture_default_str();
+  command->add_option("--expert-profile", options->expert_profile,
+                      "How often experts are chosen, as run wrote it: those go to the GPU first");
+  command
+      ->add_option("--bus-bandwidth", options->bus_gigabytes_per_second,
+                   "What the GPU reads of the host's memory, GB/s, for --experts stream")
       ->check(number_from(0.1, 100000));
   command->add_option("--threads", options->threads, "CPU threads (0: one per available CPU)")
       ->check(CLI::Range(0, 1024));

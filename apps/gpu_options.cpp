@@ -37,9 +37,10 @@ void add_gpu_options(CLI::App& command, GpuChoice& options) {
   command
       .add_option(
           "--experts", options.experts,
-          "Where experts lie and are computed, with --device cuda: gpu; cpu; auto (those of "
-          "as many layers on the GPU as fit)")
-      ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
+          "Where experts lie and are computed, with --device cuda: gpu; cpu; auto (as many as fit "
+          "on the GPU, those of --expert-profile first, the CPU computes the others); stream (as "
+          "many as fit, the GPU reads the others from the host's memory)")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu", "stream"}))
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -51,18 +52,20 @@ void add_gpu_options(CLI::App& command, GpuChoice& options) {
 }
 
 void apply_gpu_options(const GpuChoice& options, EngineOptions& engine) {
-  const char* const needs_gpu = options.experts == "gpu" ? "--experts gpu"
-                                : options.memory > 0     ? "--gpu-memory"
-                                                         : nullptr;
+  const bool experts_there = options.experts == "gpu" || options.experts == "stream";
+  const std::string needs_gpu = experts_there        ? "--experts " + options.experts
+                                : options.memory > 0 ? "--gpu-memory"
+                                                     : "";
   if (options.device == "cpu") {
-    if (needs_gpu) usage_error("{}: expected --device cuda with it, found --device cpu", needs_gpu);
+    if (!needs_gpu.empty())
+      usage_error("{}: expected --device cuda with it, found --device cpu", needs_gpu);
     return;
   }
   if (options.asked_for() && engine.backend != Backend::cpu) {
     usage_error("--device cuda: expected --backend cpu or none with it");
   }
   if (!options.asked_for() && (!computes(engine) || !cuda::find_device())) {
-    if (needs_gpu) {
+    if (!needs_gpu.empty()) {
       usage_error("{}: expected {}", needs_gpu,
                   computes(engine) ? "an NVIDIA Hopper GPU in this machine, found none"
                                    : "options that a GPU computes; --device cuda says which it "
@@ -74,6 +77,7 @@ void apply_gpu_options(const GpuChoice& options, EngineOptions& engine) {
   engine.gpu_memory = options.memory;
   if (options.experts == "gpu") engine.experts_on = ExpertsOn::gpu;
   if (options.experts == "cpu") engine.experts_on = ExpertsOn::cpu;
+  if (options.experts == "stream") engine.experts_on = ExpertsOn::streamed;
   if (::isatty(STDERR_FILENO)) engine.on_copy = show_copy;
 }
 

@@ -40,6 +40,7 @@ EngineOptions engine_options(const ModelOptions& options, const ModelConfig& con
   apply_storage_options(options.storage, result);
   if (options.prefill_mode() == PrefillMode::shortcut) result.shortcut_tail = options.prefill_tail;
   apply_gpu_options(options.gpu, result);
+  check_storage_options(options.storage, result);
   return result;
 }
 

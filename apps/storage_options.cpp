@@ -53,7 +53,8 @@ void add_storage_options(CLI::App& command, StorageChoice& options) {
       ->group(kGroup);
   command
       .add_option("--expert-profile", options.expert_profile,
-                  "Keep the experts that FILE names most often in memory from the start")
+                  "Keep the experts that FILE names most often in the GPU's memory and in that of "
+                  "--expert-cache from the start")
       ->type_name("FILE")
       ->group(kGroup);
   command
@@ -70,19 +71,27 @@ void add_storage_options(CLI::App& command, StorageChoice& options) {
 }
 
 void apply_storage_options(const StorageChoice& options, EngineOptions& engine) {
-  if (!options.expert_cache) {
-    if (!options.expert_profile.empty()) {
-      usage_error("--expert-profile: expected --expert-cache SIZE with it");
-    }
-    if (!options.expert_profile_out.empty()) {
-      usage_error("--expert-profile-out: expected --expert-cache SIZE with it");
-    }
-  }
   engine.storage.expert_bytes = options.expert_cache;
   engine.storage.row_bytes = options.engram_cache;
   engine.expert_profile = options.expert_profile;
   if (options.reader == "io_uring") engine.storage.reader = ReaderKind::io_uring;
   if (options.reader == "threads") engine.storage.reader = ReaderKind::threads;
+}
+
+void check_storage_options(const StorageChoice& options, const EngineOptions& engine) {
+  const bool on_gpu = engine.backend == Backend::cuda && engine.experts_on != ExpertsOn::cpu;
+  if (!options.expert_cache && !on_gpu && !options.expert_profile.empty()) {
+    usage_error(
+        "--expert-profile: expected --expert-cache SIZE with it, or --device cuda without "
+        "--experts cpu");
+  }
+  if (options.expert_profile_out.empty()) return;
+  if (!options.expert_cache) {
+    usage_error("--expert-profile-out: expected --expert-cache SIZE with it");
+  }
+  if (on_gpu) {
+    usage_error("--expert-profile-out: expected --device cpu or --experts cpu with it");
+  }
 }
 
 Status check_expert_profile_out(const StorageChoice& options) {

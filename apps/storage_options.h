@@ -19,8 +19,9 @@ struct StorageChoice {
 // --expert-cache, --engram-cache, --expert-profile, --expert-profile-out, --storage-io
 void add_storage_options(CLI::App& command, StorageChoice& options);
 
-// Wrong usage: an option without the one it needs.
 void apply_storage_options(const StorageChoice& options, EngineOptions& engine);
+// Once the backend is known. Wrong usage: an option without the one it needs.
+void check_storage_options(const StorageChoice& options, const EngineOptions& engine);
 
 // For --expert-profile-out, if it was given: before anything is computed, and at the end.
 Status check_expert_profile_out(const StorageChoice& options);
