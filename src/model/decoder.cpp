@@ -84,6 +84,13 @@ constexpr Part kHead{
     .formula = R"(\mathrm{logits} = W_{\mathrm{head}}\, x)",
     .dimensions = "x: dim, logits: vocab_size"};
 
+constexpr Part kBest{
+    .slug = "best",
+    .title = "Best token",
+    .sentence = "The token with the largest logit: all that greedy decoding needs.",
+    .formula = R"(t = \arg\max_v \mathrm{logits}_v)",
+    .dimensions = "logits: vocab_size"};
+
 template <class Q>
 Picks allocate_picks(Q& queue, const Context& context) {
   const ModelConfig& config = context.config;
@@ -97,9 +104,9 @@ Picks allocate_picks(Q& queue, const Context& context) {
   return picks;
 }
 
-// Logits of the wanted rows from the last layer's stream.
+// Logits of the wanted rows from the last layer's stream, and their best tokens.
 template <class Q>
-void read_out(Q& queue, const Context& context, const Stream& stream, View<float> logits) {
+void read_out(Q& queue, const Context& context, const Stream& stream, const StepOutputs& outputs) {
   const ModelConfig& config = context.config;
   const Within part(queue, kReadOut);
   ArenaScope scope(queue.arena());
@@ -112,7 +119,9 @@ void read_out(Q& queue, const Context& context, const Stream& stream, View<float
   head(Within(queue, kHead).queue(), HeadArgs{.x = x,
                                               .rows = context.inputs.output_rows,
                                               .weight = context.weights.head,
-                                              .logits = logits});
+                                              .logits = outputs.logits});
+  best_tokens(Within(queue, kBest).queue(),
+              BestTokensArgs{.logits = outputs.logits, .best = outputs.best});
 }
 
 }  // namespace
@@ -123,6 +132,7 @@ StepOutputs forward(Q& queue, const Context& context) {
   Arena& arena = queue.arena();
   StepOutputs outputs;
   outputs.logits = arena.allocate<float>({context.shape.outputs, config.vocab_size});
+  outputs.best = arena.allocate<int32_t>({context.shape.outputs});
   if (context.shape.draft_taps) {
     const auto targets = static_cast<int64_t>(config.dspark_target_layer_ids.size());
     outputs.taps = arena.allocate<bf16>({context.tokens(), targets, config.dim});
@@ -159,7 +169,7 @@ StepOutputs forward(Q& queue, const Context& context) {
   }
 
   queue.label("head");
-  if (context.shape.outputs > 0) read_out(queue, context, stream, outputs.logits);
+  if (context.shape.outputs > 0) read_out(queue, context, stream, outputs);
   observe(context.observer, "logits", -1, outputs.logits);
   if (context.shape.draft_taps) {
     observe(context.observer, "taps", -1, outputs.taps);

@@ -31,6 +31,7 @@ struct StepInputs {
 
 struct StepOutputs {
   View<float> logits;  // [outputs, vocab]
+  View<int32_t> best;  // [outputs] the best token of each row, see best_tokens (ops/tokens.h)
   View<bf16> taps;     // [tokens, targets, dim]; absent unless draft_taps
 };
 

@@ -200,6 +200,13 @@ void check_shapes(const HeadArgs& args) {
   expect.shape("logits", args.logits, {args.rows.extent(0), args.weight.extent(0)});
 }
 
+void check_shapes(const BestTokensArgs& args) {
+  const Expectations expect("best_tokens");
+  expect.rank("logits", args.logits, 2);
+  expect.at_least("vocab", args.logits.extent(1), 1);
+  expect.shape("best", args.best, {args.logits.extent(0)});
+}
+
 void check_shapes(const PrepareQueryArgs& args) {
   const Expectations expect("prepare_query");
   expect.rows(args.rows);

@@ -112,6 +112,12 @@ Cost cost_of(const HeadArgs& args) {
           .flops = product_flops(outputs, args.weight.extent(0), dim)};
 }
 
+Cost cost_of(const BestTokensArgs& args) {
+  return {.bytes_read = bytes_of(args.logits),
+          .bytes_written = bytes_of(args.best),
+          .flops = args.logits.elements()};
+}
+
 Cost cost_of(const PrepareQueryArgs& args) {
   const int64_t tokens = args.rows.tokens(), heads = args.q.present() ? args.q.extent(1) : 0;
   const int64_t rotated = 2 * args.frequencies.extent(0);

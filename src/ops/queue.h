@@ -19,6 +19,7 @@
 #include "ops/indexer.h"
 #include "ops/linear.h"
 #include "ops/stream_ring.h"
+#include "ops/tokens.h"
 #include "ops/vision.h"
 
 // X(function, arguments)
@@ -32,6 +33,7 @@
   X(linear, LinearArgs)                    \
   X(grouped_linear, GroupedLinearArgs)     \
   X(head, HeadArgs)                        \
+  X(best_tokens, BestTokensArgs)           \
   X(prepare_query, PrepareQueryArgs)       \
   X(sparse_attention, SparseAttentionArgs) \
   X(write_window, WriteWindowArgs)         \

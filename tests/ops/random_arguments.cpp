@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace cachalot {
 namespace {
@@ -349,6 +350,28 @@ MoeExpertsArgs random_arguments(RandomTensors& random, const RandomCase& of) {
           .limit = of.variant % 2 ? 10.0f : 0.0f,
           .input = of.variant == 2 ? ExpertInput::int8 : ExpertInput::fp8,
           .y = random.tensor<bf16>({tokens, dim})};
+}
+
+// Rows that mean nothing among others: the best of few different values, so that equal ones meet.
+template <>
+BestTokensArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t rows = of.tokens(), vocab = of.variant < 2 ? 300 : 9001;
+  const View<int32_t> few = random.integers({rows, vocab}, -40, of.variant % 2 == 0 ? 40 : 3000);
+  const View<float> logits = random.tensor<float>({rows, vocab});
+  for (int64_t i = 0; i < logits.elements(); ++i) {
+    logits.data[i] = static_cast<float>(few.data[i]) / 4;
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (int64_t row = 0; row < rows; ++row) {
+    float* values = logits.row(row);
+    const int64_t at = (row * 7 + 3) % vocab;
+    if (row % 8 == 1) values[at] = kInfinity;
+    if (row % 8 == 2) values[at] = std::numeric_limits<float>::quiet_NaN();
+    if (row % 8 == 3) std::fill_n(values, vocab, -kInfinity);
+    if (row % 8 == 4) std::fill_n(values, vocab - 1, -kInfinity);
+    if (row % 8 == 5) values[at] = -kInfinity;
+  }
+  return {.logits = logits, .best = random.tensor<int32_t>({rows})};
 }
 
 template <>
