@@ -69,8 +69,8 @@ class RollbackWalk {
   }
 
   Outcome with_drafts(Outcome outcome) {
-    const DraftRequest request{.sequence = sequence_,
-                               .anchor = text_[static_cast<size_t>(length())]};
+    const DraftRequest request{
+        .sequence = sequence_, .anchor = text_[static_cast<size_t>(length())], .show_logits = true};
     const auto drafts = engine_.draft({&request, 1});
     if (!drafts) throw std::runtime_error(drafts.error().message);
     const auto copy = [](const auto& view, auto& to) {
@@ -122,7 +122,7 @@ TEST(DraftRollback, MayReachBackAcrossABorderAndGoOnDifferently) {
         ASSERT_TRUE(engine->step({.sequences = {&part, 1}, .draft_taps = true}));
       };
       const auto drafts = [&] {
-        const DraftRequest request{.sequence = sequence, .anchor = 16};
+        const DraftRequest request{.sequence = sequence, .anchor = 16, .show_logits = true};
         const auto result = engine->draft({&request, 1});
         return std::vector<float>(result->logits.data,
                                   result->logits.data + result->logits.elements());

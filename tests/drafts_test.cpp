@@ -313,6 +313,34 @@ TEST(Drafts, ChangeNoTokenInABatchEvenWhenTheyAreAdversarial) {
   }
 }
 
+std::vector<int32_t> copy(View<const int32_t> view) {
+  return {view.data, view.data + view.elements()};
+}
+
+// With the best tokens alone asked for, these are there, and logits only of rows that mean nothing.
+TEST(Drafts, BestTokensAreThoseOfTheLogits) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .max_sequences = 2});
+  const std::vector<int32_t> text = examples(1)[0].prompt;
+  const int32_t all = *engine->open_sequence(), best_only = *engine->open_sequence();
+  for (int round = 0; round < 3; ++round) {
+    SequenceStep part{.sequence = all, .tokens = std::span(text).first(6), .logits = LogitsOf::all};
+    const auto full = engine->step({.sequences = {&part, 1}});
+    ASSERT_TRUE(full) << full.error().message;
+    std::vector<int32_t> expected;
+    for (int64_t row = 0; row < 6; ++row) {
+      const float* logits = full->logits.row(row);
+      expected.push_back(
+          static_cast<int32_t>(std::max_element(logits, logits + full->logits.extent(1)) - logits));
+    }
+    EXPECT_EQ(copy(full->best), expected);
+    part.sequence = best_only;
+    part.best_only = true;
+    const auto brief = engine->step({.sequences = {&part, 1}});
+    ASSERT_TRUE(brief) << brief.error().message;
+    EXPECT_EQ(copy(brief->best), expected);
+  }
+}
+
 TEST(Drafts, AreRefusedWhereThereIsNoDraftHeadOrNoSuchDepth) {
   const auto engine = test::open_engine(test::nano_path(), {.threads = 1});
   const auto deep = Generator::open(*engine, {.mode = DraftMode::fixed, .depth = 6});

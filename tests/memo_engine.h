@@ -1,6 +1,7 @@
 // An engine for many answers to one prompt: every row of logits and every draft is computed once.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <vector>
@@ -39,12 +40,15 @@ class MemoEngine final : public Engine {
     path.insert(path.end(), tokens.begin(), tokens.end());
     if (!rows_.contains(path)) compute_rows(path);
     logits_.clear();
+    best_.clear();
     for (size_t count = appended_.size() + 1; count <= path.size(); ++count) {
       const auto& row = rows_.at({path.begin(), path.begin() + static_cast<ptrdiff_t>(count)});
       logits_.insert(logits_.end(), row.begin(), row.end());
+      best_.push_back(static_cast<int32_t>(std::ranges::max_element(row) - row.begin()));
     }
     appended_ = std::move(path);
     return StepResult{.logits = {logits_.data(), {std::ssize(tokens), config().vocab_size}},
+                      .best = {best_.data(), {std::ssize(tokens)}},
                       .taps = {}};
   }
 
@@ -129,7 +133,7 @@ class MemoEngine final : public Engine {
   std::map<std::vector<int32_t>, std::vector<float>> rows_;
   std::map<std::vector<int32_t>, Link> links_;
   std::vector<float> logits_, confidence_;
-  std::vector<int32_t> drafts_;
+  std::vector<int32_t> best_, drafts_;
 };
 
 }  // namespace cachalot::test

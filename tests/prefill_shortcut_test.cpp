@@ -47,8 +47,8 @@ class Walker {
   Status try_step(StepPart part, std::span<const int32_t> tokens, LogitsOf logits,
                   bool draft_taps = false) {
     const SequenceStep step{.sequence = sequence_, .tokens = tokens, .logits = logits};
-    const auto result =
-        engine_.step({.sequences = {&step, 1}, .draft_taps = draft_taps, .part = part});
+    const auto result = engine_.step(
+        {.sequences = {&step, 1}, .draft_taps = draft_taps, .show_taps = draft_taps, .part = part});
     if (!result) return fail(result.error());
     logits_ = copied(result->logits);
     taps_.clear();
@@ -84,7 +84,7 @@ class Walker {
     return all;
   }
   Logits drafts(int32_t anchor) {
-    const DraftRequest request{.sequence = sequence_, .anchor = anchor};
+    const DraftRequest request{.sequence = sequence_, .anchor = anchor, .show_logits = true};
     const auto result = engine_.draft({&request, 1});
     if (!result) throw std::runtime_error(result.error().message);
     return copied(result->logits);

@@ -57,7 +57,8 @@ class Walker {
     Outcome outcome{.logits = step(tokens, LogitsOf::all, StepPart::whole, true),
                     .draft_logits = {},
                     .confidence = {}};
-    const DraftRequest request{.sequence = sequence_, .anchor = tokens.front()};
+    const DraftRequest request{
+        .sequence = sequence_, .anchor = tokens.front(), .show_logits = true};
     const DraftResult drafts = take(engine_.draft({&request, 1}));
     const auto copy = [](View<const float> view) {
       return std::vector<float>(view.data, view.data + view.elements());

@@ -107,30 +107,59 @@ Observer* CudaDevice::shown_to(Observer* observer) {
   return shower_.get();
 }
 
+// Where the host reads what lies on the device; the values are not there yet.
 template <class T>
-View<T> CudaDevice::fetched(View<T> device, size_t& at) {
-  if (device.absent()) return device;
+View<T> CudaDevice::place_on_host(View<T> device, size_t& at) {
   std::byte* host = outputs_.reserve(0) + at;
-  queue.gpu().copy(host, device.data, static_cast<size_t>(device.bytes()));
   at += aligned(device.bytes());
   return {reinterpret_cast<T*>(host), device.shape};
 }
 
-StepOutputs CudaDevice::fetch(const StepOutputs& outputs) {
-  size_t at = 0;
-  outputs_.reserve(aligned(outputs.logits.bytes()) + aligned(outputs.taps.bytes()));
-  const StepOutputs host{.logits = fetched(outputs.logits, at), .taps = fetched(outputs.taps, at)};
-  queue.gpu().wait();
+template <class T>
+View<T> CudaDevice::fetched(View<T> device, size_t& at) {
+  if (device.absent()) return device;
+  const View<T> host = place_on_host(device, at);
+  queue.gpu().copy(host.data, device.data, static_cast<size_t>(device.bytes()));
   return host;
 }
 
-DraftOutputs CudaDevice::fetch(const DraftOutputs& outputs) {
+void CudaDevice::fetch_rows(View<float> device, View<float> host,
+                            std::span<const WantedResults::Rows> runs) {
+  for (const auto& [first, count] : runs) {
+    queue.gpu().copy(host.row(first), device.row(first),
+                     static_cast<size_t>(count * device.stride()) * sizeof(float));
+  }
+}
+
+StepOutputs CudaDevice::fetch(const StepOutputs& outputs, const WantedResults& wanted) {
+  const View<bf16> taps = wanted.taps ? outputs.taps : View<bf16>();
+  size_t at = 0;
+  outputs_.reserve(aligned(outputs.logits.bytes()) + aligned(outputs.best.bytes()) +
+                   aligned(taps.bytes()));
+  const StepOutputs host{.logits = place_on_host(outputs.logits, at),
+                         .best = fetched(outputs.best, at),
+                         .taps = fetched(taps, at)};
+  fetch_rows(outputs.logits, host.logits, wanted.logits);
+  queue.gpu().wait();
+  std::vector<WantedResults::Rows> meaningless;
+  for (int64_t row = 0; row < host.best.elements(); ++row) {
+    if (host.best.data[row] < 0) meaningless.push_back({.first = row, .count = 1});
+  }
+  if (!meaningless.empty()) {
+    fetch_rows(outputs.logits, host.logits, meaningless);
+    queue.gpu().wait();
+  }
+  return host;
+}
+
+DraftOutputs CudaDevice::fetch(const DraftOutputs& outputs, const WantedResults& wanted) {
   size_t at = 0;
   outputs_.reserve(aligned(outputs.tokens.bytes()) + aligned(outputs.logits.bytes()) +
                    aligned(outputs.confidence.bytes()));
   const DraftOutputs host{.tokens = fetched(outputs.tokens, at),
-                          .logits = fetched(outputs.logits, at),
+                          .logits = place_on_host(outputs.logits, at),
                           .confidence = fetched(outputs.confidence, at)};
+  fetch_rows(outputs.logits, host.logits, wanted.logits);
   queue.gpu().wait();
   return host;
 }

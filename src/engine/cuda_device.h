@@ -13,6 +13,7 @@
 
 #include "backend/hybrid/queue.h"
 #include "base/thread_team.h"
+#include "engine/wanted_results.h"
 #include "model/observer.h"
 #include "model/step.h"
 #include "storage/weight_store.h"
@@ -62,8 +63,9 @@ class CudaDevice {
     return std::get<Outputs>(steady.outputs);
   }
 
-  StepOutputs fetch(const StepOutputs& outputs);
-  DraftOutputs fetch(const DraftOutputs& outputs);
+  // Rows of logits that mean nothing (their best token is -1) come along, wanted or not.
+  StepOutputs fetch(const StepOutputs& outputs, const WantedResults& wanted);
+  DraftOutputs fetch(const DraftOutputs& outputs, const WantedResults& wanted);
 
   ThreadTeam team;
   hybrid::Queue queue;
@@ -80,7 +82,10 @@ class CudaDevice {
   class Shower;
 
   template <class T>
+  View<T> place_on_host(View<T> device, size_t& at);
+  template <class T>
   View<T> fetched(View<T> device, size_t& at);
+  void fetch_rows(View<float> device, View<float> host, std::span<const WantedResults::Rows> runs);
 
   GrowingBuffer staged_inputs_, inputs_, staged_pages_, pages_, image_rows_, outputs_;
   std::vector<int32_t> page_table_;  // as it is on the device

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/queue.h"
 #include "base/thread_team.h"
+#include "engine/wanted_results.h"
 #include "model/observer.h"
 #include "model/step.h"
 #include "ops/checked.h"
@@ -27,7 +28,7 @@ struct InPlaceDevice {
     return compute();
   }
   template <class Outputs>
-  Outputs fetch(const Outputs& outputs) {
+  Outputs fetch(const Outputs& outputs, const WantedResults& /*wanted*/) {
     return outputs;
   }
 };

@@ -87,12 +87,15 @@ struct SequenceStep {
   LogitsOf logits = LogitsOf::last;
   // Per token the row of StepRequest::image_rows it stands for, -1 for text. Empty: all text.
   std::span<const int32_t> image_index;
+  // Of the rows whose logits are computed the best tokens are enough (StepResult).
+  bool best_only = false;
 };
 
 struct StepRequest {
   std::span<const SequenceStep> sequences;
   View<const bf16> image_rows;  // [image tokens, dim], may be absent
   bool draft_taps = false;      // also feed the draft head, for draft() to follow
+  bool show_taps = false;       // and StepResult has what it was fed with
   // lower: appends tokens without logits or taps, leaving the upper layers behind. upper: `tokens`
   // are a sequence's last ones again, all appended by lower steps since its last other step; the
   // upper layers catch up with them and never see those in between (model/prefill_shortcut.h).
@@ -102,9 +105,12 @@ struct StepRequest {
 
 // Valid until the next call of the engine.
 struct StepResult {
-  View<const float>
-      logits;             // [rows, vocab]: the wanted rows, sequences and tokens in request order
-  View<const bf16> taps;  // [tokens, targets, dim]; absent unless draft_taps
+  // [rows, vocab]: the wanted rows, sequences and tokens in request order. Rows of best_only are to
+  // be read where `best` is -1 alone; the others may still lie on a device.
+  View<const float> logits;
+  // [rows] the best token of each; -1: the row means nothing (ops/tokens.h).
+  View<const int32_t> best;
+  View<const bf16> taps;  // [tokens, targets, dim]; absent unless show_taps
 };
 
 // A sequence and the token chosen for the position after its last, which no step has seen yet.
@@ -114,12 +120,13 @@ struct DraftRequest {
   // Chooses the draft at a place of the block, in order, from its logits [vocab]: an id of the
   // vocabulary. `best` has the best logit. Absent: always the best.
   std::function<int32_t(int64_t place, std::span<const float> logits, int32_t best)> choose = {};
+  bool show_logits = false;  // DraftResult has the logits, of all requests
 };
 
 // What may follow each anchor. Valid until the next call of the engine.
 struct DraftResult {
   View<const int32_t> tokens;  // [sequences, block], as chosen
-  View<const float> logits;    // [sequences * block, vocab]
+  View<const float> logits;    // [sequences * block, vocab]; absent unless a request shows them
   View<const float>
       confidence;  // [sequences * block] log-odds that the draft is the target's choice
 };

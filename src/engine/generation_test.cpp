@@ -50,8 +50,11 @@ class CountingEngine final : public Engine {
     logits_[last == 15 ? kEnd : last + 1] = 10;
     if (last == 14) logits_[3] = std::numeric_limits<float>::quiet_NaN();
     StepResult result;
-    if (part.logits != LogitsOf::none)  // answers ask for one token at a time
+    best_ = last == 14 ? -1 : last == 15 ? kEnd : last + 1;
+    if (part.logits != LogitsOf::none) {  // answers ask for one token at a time
       result.logits = View<const float>(logits_.data(), Shape{1, kVocabulary});
+      result.best = View<const int32_t>(&best_, Shape{1});
+    }
     return result;
   }
 
@@ -63,6 +66,7 @@ class CountingEngine final : public Engine {
   ModelConfig config_;
   EngineOptions options_;
   std::vector<float> logits_;
+  int32_t best_ = 0;
 };
 
 GenerationParameters greedy(int64_t max_tokens) {

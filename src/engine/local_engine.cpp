@@ -117,16 +117,18 @@ class LocalEngine final : public Engine {
                           inputs,
                           device_.shown_to(request.observer)};
     const bool repeatable = request.observer == nullptr && request.image_rows.absent();
-    const StepOutputs outputs =
-        device_.fetch(device_.run(batch_.shape(), repeatable, [&]() -> StepOutputs {
-          device_.queue.arena().release_to(0);
-          return forward(device_.queue, context);
-        }));
+    const StepOutputs computed = device_.run(batch_.shape(), repeatable, [&]() -> StepOutputs {
+      device_.queue.arena().release_to(0);
+      return forward(device_.queue, context);
+    });
+    const StepOutputs outputs = device_.fetch(computed, batch_.wanted());
     if (const Status read = take_failure(); !read) {
       for (const SequenceStep& step : request.sequences) undo(step, request.part);
       return fail(read.error());
     }
-    return StepResult{.logits = outputs.logits, .taps = outputs.taps};
+    return StepResult{.logits = outputs.logits,
+                      .best = outputs.best,
+                      .taps = request.show_taps ? outputs.taps : View<bf16>()};
   }
 
   Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
@@ -137,14 +139,16 @@ class LocalEngine final : public Engine {
                           batch_.shape(), inputs,         device_.shown_to(observer)};
     const DraftChooser choose = chooser(requests);
     const bool repeatable = observer == nullptr && !choose;
-    const DraftOutputs outputs =
-        device_.fetch(device_.run(batch_.shape(), repeatable, [&]() -> DraftOutputs {
-          device_.queue.arena().release_to(0);
-          return propose(device_.queue, context, choose);
-        }));
+    const DraftOutputs computed = device_.run(batch_.shape(), repeatable, [&]() -> DraftOutputs {
+      device_.queue.arena().release_to(0);
+      return propose(device_.queue, context, choose);
+    });
+    const WantedResults wanted = batch_.wanted();
+    const DraftOutputs outputs = device_.fetch(computed, wanted);
     CACHALOT_OK(take_failure());
-    return DraftResult{
-        .tokens = outputs.tokens, .logits = outputs.logits, .confidence = outputs.confidence};
+    return DraftResult{.tokens = outputs.tokens,
+                       .logits = wanted.logits.empty() ? View<float>() : outputs.logits,
+                       .confidence = outputs.confidence};
   }
 
   std::string first_departure() const override {

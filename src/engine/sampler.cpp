@@ -136,6 +136,10 @@ void Sampler::accept(int32_t token) {
   if (mask_ != nullptr) mask_->accept(token);
 }
 
+bool Sampler::takes_best() const {
+  return parameters_.greedy() && parameters_.logit_bias.empty() && !penalties_ && mask_ == nullptr;
+}
+
 Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position) {
   logits = adjust(logits, {});
   CACHALOT_TRY(const RowScan row, scan(logits));

@@ -56,6 +56,9 @@ class Sampler {
   // means nothing (NaN or +inf in it, or every token masked); it ends this request only.
   Result<int32_t> sample(std::span<const float> logits, int64_t position);
 
+  // Whether sample() gives the best token of the logits as they are, for every row.
+  bool takes_best() const;
+
   // What sample() draws from, if `drafts` followed the output: penalties and mask count them, but
   // nothing is kept. Valid until the next call. Errors: as for sample().
   Result<TokenDistribution> distribution(std::span<const float> logits,

@@ -348,5 +348,28 @@ TEST(Sampler, SamplesFromItsDistribution) {
   }
 }
 
+class EverythingAllowed final : public TokenMask {
+ public:
+  std::span<const uint64_t> allowed(std::span<const int32_t>) override { return {}; }
+  void accept(int32_t) override {}
+};
+
+TEST(Sampler, TakesTheBestWhereNothingChangesTheLogits) {
+  const auto takes_best = [](const SamplingParameters& parameters, TokenMask* mask = nullptr) {
+    return Sampler(parameters, {}, 0, mask).takes_best();
+  };
+  EXPECT_TRUE(takes_best({.temperature = 0}));
+  EXPECT_TRUE(takes_best({.temperature = 1, .top_k = 1}));
+  EXPECT_TRUE(takes_best({.temperature = 1, .top_p = 0}));
+  EXPECT_FALSE(takes_best({.temperature = 1}));
+  EXPECT_FALSE(takes_best({.temperature = 1, .min_p = 1}));
+  EXPECT_FALSE(takes_best({.temperature = 0, .repetition_penalty = 1.1}));
+  EXPECT_FALSE(takes_best({.temperature = 0, .presence_penalty = 0.1}));
+  EXPECT_FALSE(takes_best({.temperature = 0, .frequency_penalty = -0.1}));
+  EXPECT_FALSE(takes_best({.temperature = 0, .logit_bias = {{3, 1.0}}}));
+  EverythingAllowed mask;
+  EXPECT_FALSE(takes_best({.temperature = 0}, &mask));
+}
+
 }  // namespace
 }  // namespace cachalot

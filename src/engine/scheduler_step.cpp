@@ -103,14 +103,15 @@ void Scheduler::run_plan(const StepPlan& plan) {
   std::vector<CycleRequest> requests;
   for (Running* running : plan.answers) {
     AnswerTask& task = *running->task;
-    requests.push_back({.sequence = running->sequence,
-                        .anchor = task.tokens().back(),
-                        .sampler = &task.sampler(),
-                        .depth = &task.depth(),
-                        .most_tokens = task.most_tokens_left(),
-                        .take = [&task](int32_t token, std::span<const float> logits) {
-                          return task.take(token, logits);
-                        }});
+    requests.push_back(
+        {.sequence = running->sequence,
+         .anchor = task.tokens().back(),
+         .sampler = &task.sampler(),
+         .depth = &task.depth(),
+         .most_tokens = task.most_tokens_left(),
+         .take = [&task](int32_t token,
+                         std::span<const float> logits) { return task.take(token, logits); },
+         .wants_logits = task.request().top_logprobs >= 0});
   }
   std::vector<SequenceStep> prompts;
   StepImages images;

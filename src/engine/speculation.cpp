@@ -94,34 +94,46 @@ int64_t depth_of(const Engine& engine, const StepCosts& costs, const CycleReques
                    std::ssize(proposal.tokens)});
 }
 
-// The token behind the step's row `row`; `logits` are that row's.
+// What the target says of the token behind a row.
+struct TargetRow {
+  std::span<const float> logits;  // not to be read where the best token is all that was asked for
+  int32_t best = -1;              // -1: the logits mean nothing
+};
+
+// The token behind the step's row `row`, that of `target`.
 Result<Verdict> draw_token(const CycleRequest& request, const Proposal& proposal, int64_t drafted,
-                           int64_t row, std::span<const float> logits, int64_t position) {
+                           int64_t row, const TargetRow& target, int64_t position) {
   Sampler& sampler = *request.sampler;
   const auto place = static_cast<size_t>(row);
+  const std::span<const float> logits = target.logits;
   if (row == drafted || !probabilistic(request)) {
-    CACHALOT_TRY(const int32_t token, sampler.sample(logits, position));
+    const bool known = request.best_only() && target.best >= 0;
+    CACHALOT_TRY(const int32_t token,
+                 known ? Result<int32_t>(target.best) : sampler.sample(logits, position));
     return Verdict{.token = token, .accepted = row < drafted && token == proposal.tokens[place]};
   }
-  CACHALOT_TRY(const TokenDistribution target, sampler.distribution(logits));
-  return accept_or_replace(target, proposal.drawn_from[place].view(), proposal.tokens[place],
+  CACHALOT_TRY(const TokenDistribution distribution, sampler.distribution(logits));
+  return accept_or_replace(distribution, proposal.drawn_from[place].view(), proposal.tokens[place],
                            sampler.random(position, RandomUse::accept), sampler.random(position));
 }
 
-// Draws row by row while drafts are taken over.
+// Draws row by row while drafts are taken over, from `first` on among the step's rows.
 CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t drafted,
-                 const float* logits, int64_t vocabulary, int64_t position) {
+                 const StepResult& step, int64_t first, int64_t position) {
   CycleResult result{.tokens = {}, .drafted = drafted, .accepted = 0, .status = {}};
+  const auto vocabulary = static_cast<size_t>(step.logits.extent(1));
   for (int64_t row = 0; row <= drafted; ++row) {
-    const std::span<const float> values(logits + row * vocabulary, static_cast<size_t>(vocabulary));
-    const auto verdict = draw_token(request, proposal, drafted, row, values, position + row);
+    const TargetRow target{.logits = {step.logits.row(first + row), vocabulary},
+                           .best = step.best.data[first + row]};
+    const auto verdict = draw_token(request, proposal, drafted, row, target, position + row);
     if (!verdict) {
       result.status = fail(verdict.error());
       return result;
     }
     request.sampler->accept(verdict->token);
     result.tokens.push_back(verdict->token);
-    if (!request.take(verdict->token, values) || !verdict->accepted) return result;
+    const auto shown = request.best_only() ? std::span<const float>() : target.logits;
+    if (!request.take(verdict->token, shown) || !verdict->accepted) return result;
     ++result.accepted;
   }
   return result;
@@ -146,8 +158,10 @@ Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
     tokens[i].push_back(requests[i].anchor);
     tokens[i].insert(tokens[i].end(), proposals[i].tokens.begin(),
                      proposals[i].tokens.begin() + depth);
-    parts.push_back(
-        {.sequence = requests[i].sequence, .tokens = tokens[i], .logits = LogitsOf::all});
+    parts.push_back({.sequence = requests[i].sequence,
+                     .tokens = tokens[i],
+                     .logits = LogitsOf::all,
+                     .best_only = requests[i].best_only()});
     rows += depth + 1;
   }
   parts.insert(parts.end(), prompts.begin(), prompts.end());
@@ -159,22 +173,21 @@ Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
   costs.record_step(rows, step_seconds);
 
   CycleStep result;
-  const int64_t vocabulary = engine.config().vocab_size;
-  const float* logits = step.logits.data;
+  int64_t used = 0;  // rows of the step
   for (size_t i = 0; i < requests.size(); ++i) {
     const int64_t drafted = std::ssize(tokens[i]) - 1;
     const int64_t before = engine.length(requests[i].sequence) - drafted - 1;
-    result.cycles.push_back(
-        draw(requests[i], proposals[i], drafted, logits, vocabulary, before + 1));
-    logits += (drafted + 1) * vocabulary;
+    result.cycles.push_back(draw(requests[i], proposals[i], drafted, step, used, before + 1));
+    used += drafted + 1;
     const CycleResult& cycle = result.cycles.back();
     requests[i].depth->record(proposals[i].confidence, drafted, cycle.accepted,
                               proposals[i].seconds + step_seconds, costs.step(count + prompt_rows));
     CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + cycle.accepted));
   }
-  const int64_t used = (logits - step.logits.data) / vocabulary;
   const int64_t all = step.logits.absent() ? 0 : step.logits.extent(0);
-  if (all > used) result.prompt_logits = {logits, {all - used, vocabulary}};
+  if (all > used) {
+    result.prompt_logits = {step.logits.row(used), {all - used, step.logits.extent(1)}};
+  }
   return result;
 }
 

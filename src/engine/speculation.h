@@ -24,9 +24,15 @@ struct CycleRequest {
   Sampler* sampler = nullptr;
   DraftDepth* depth = nullptr;  // names the method, too
   int64_t most_tokens = 1;      // of the answer, at least 1: drafts beyond are not worth a row
-  // Takes every token that is drawn and the row of logits [vocab] it came from; false ends the
-  // cycle with it.
+  // Takes every token that is drawn and the row of logits [vocab] it came from, which may be empty
+  // unless `wants_logits`; false ends the cycle with it.
   std::function<bool(int32_t token, std::span<const float> logits)> take;
+  bool wants_logits = false;
+
+  // Whether the target's best tokens are all that is asked of it.
+  bool best_only() const {
+    return !wants_logits && depth->method() == DraftMethod::greedy && sampler->takes_best();
+  }
 };
 
 struct CycleResult {

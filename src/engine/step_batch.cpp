@@ -151,6 +151,7 @@ StepBatch::StepBatch(int64_t max_tokens, bool windows_may_start_late)
        {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_, &window_starts_}) {
     array->reserve(static_cast<size_t>(max_tokens));
   }
+  wanted_rows_.reserve(static_cast<size_t>(max_tokens));
 }
 
 void StepBatch::clear() {
@@ -158,6 +159,7 @@ void StepBatch::clear() {
        {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_, &window_starts_}) {
     array->clear();
   }
+  wanted_rows_.clear();
 }
 
 void StepBatch::add_row(int32_t id, int32_t position, int32_t slot, int32_t first_row,
@@ -168,6 +170,17 @@ void StepBatch::add_row(int32_t id, int32_t position, int32_t slot, int32_t firs
   first_rows_.push_back(first_row);
   image_index_.push_back(image_index);
   window_starts_.push_back(window_start);
+}
+
+// A row whose logits are computed. `wanted`: the host looks at them.
+void StepBatch::add_output(int32_t row, bool wanted) {
+  const auto output = std::ssize(output_rows_);
+  output_rows_.push_back(row);
+  if (!wanted) return;
+  if (wanted_rows_.empty() || wanted_rows_.back().first + wanted_rows_.back().count != output) {
+    wanted_rows_.push_back({.first = output, .count = 0});
+  }
+  ++wanted_rows_.back().count;
 }
 
 void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
@@ -186,10 +199,11 @@ void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
               step.image_index.empty() ? -1 : step.image_index[at], window_start);
       const bool wanted =
           step.logits == LogitsOf::all || (step.logits == LogitsOf::last && i + 1 == count);
-      if (wanted) output_rows_.push_back(first + i);
+      if (wanted) add_output(first + i, !step.best_only);
     }
   }
   image_rows_ = request.image_rows;
+  show_taps_ = request.show_taps;
   shape_ = {.tokens = static_cast<int64_t>(ids_.size()),
             .outputs = static_cast<int64_t>(output_rows_.size()),
             .draft_taps = request.draft_taps,
@@ -199,6 +213,7 @@ void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
 void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelConfig& config,
                             const Sequences& sequences) {
   clear();
+  const bool wanted = std::ranges::any_of(requests, &DraftRequest::show_logits);
   for (const DraftRequest& request : requests) {
     const auto first = static_cast<int32_t>(ids_.size());
     const auto start = static_cast<int32_t>(sequences.length(request.sequence));
@@ -206,10 +221,11 @@ void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelC
       const int64_t id = i == 0 ? request.anchor : config.dspark_noise_token_id;
       add_row(static_cast<int32_t>(id), start + i, request.sequence, first, -1,
               static_cast<int32_t>(sequences.window_start(request.sequence)));
-      output_rows_.push_back(first + i);
+      add_output(first + i, wanted);
     }
   }
   image_rows_ = {};
+  show_taps_ = false;
   shape_ = {.tokens = static_cast<int64_t>(ids_.size()),
             .outputs = static_cast<int64_t>(output_rows_.size()),
             .draft_block = config.dspark_block_size};

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/sequences.h"
+#include "engine/wanted_results.h"
 #include "model/step.h"
 
 namespace cachalot {
@@ -22,17 +23,21 @@ class StepBatch {
                    const Sequences& sequences);
 
   const StepShape& shape() const { return shape_; }
+  WantedResults wanted() const { return {.logits = wanted_rows_, .taps = show_taps_}; }
   StepInputs inputs(const Sequences& sequences) const;
 
  private:
   void clear();
   void add_row(int32_t id, int32_t position, int32_t slot, int32_t first_row, int32_t image_index,
                int32_t window_start);
+  void add_output(int32_t row, bool wanted);
 
   StepShape shape_;
   View<const bf16> image_rows_;
   std::vector<int32_t> ids_, positions_, slots_, first_rows_, image_index_, output_rows_,
       window_starts_;
+  std::vector<WantedResults::Rows> wanted_rows_;
+  bool show_taps_ = false;
   bool windows_may_start_late_;
 };
 
