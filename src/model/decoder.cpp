@@ -127,17 +127,21 @@ void read_out(Q& queue, const Context& context, const Stream& stream, const Step
 }  // namespace
 
 template <class Q>
-StepOutputs forward(Q& queue, const Context& context) {
-  const ModelConfig& config = context.config;
+StepOutputs forward(Q& queue, const Context& given) {
+  const ModelConfig& config = given.config;
   Arena& arena = queue.arena();
   StepOutputs outputs;
-  outputs.logits = arena.allocate<float>({context.shape.outputs, config.vocab_size});
-  outputs.best = arena.allocate<int32_t>({context.shape.outputs});
-  if (context.shape.draft_taps) {
+  outputs.logits = arena.allocate<float>({given.shape.outputs, config.vocab_size});
+  outputs.best = arena.allocate<int32_t>({given.shape.outputs});
+  if (given.shape.draft_taps) {
     const auto targets = static_cast<int64_t>(config.dspark_target_layer_ids.size());
-    outputs.taps = arena.allocate<bf16>({context.tokens(), targets, config.dim});
+    outputs.taps = arena.allocate<bf16>({given.tokens(), targets, config.dim});
   }
   ArenaScope scope(arena);
+  StepInputs inputs = given.inputs;
+  if (given.shape.takes_drafts) inputs.ids = ids_with_drafts(queue, given);
+  const Context context{config,      given.weights, given.constants, given.caches,
+                        given.shape, inputs,        given.observer};
   const Within backbone(queue, kBackbone);
 
   const StepPart part = context.shape.part;
@@ -188,6 +192,8 @@ StepInputs planned_inputs(const StepShape& shape, const Caches& caches) {
           .image_rows = {},
           .output_rows = {nullptr, {shape.outputs}},
           .page_table = {nullptr, {caches.options().slots, caches.pages_per_slot()}},
+          .draft_places = {nullptr, {shape.tokens}},
+          .drafts = {nullptr, {shape.tokens}},
           .window_starts = caches.options().shortcut_tail > 0
                                ? View<const int32_t>(nullptr, {shape.tokens})
                                : View<const int32_t>()};
@@ -197,7 +203,10 @@ size_t plan_workspace(const ModelConfig& config, const ModelWeights& weights,
                       const ModelConstants& constants, const Caches& caches, int64_t tokens,
                       int64_t outputs) {
   meta::Queue queue;
-  const StepShape step{.tokens = tokens, .outputs = outputs, .draft_taps = config.has_drafts()};
+  const StepShape step{.tokens = tokens,
+                       .outputs = outputs,
+                       .draft_taps = config.has_drafts(),
+                       .takes_drafts = config.has_drafts()};
   const StepInputs inputs = planned_inputs(step, caches);
   forward(queue, Context{config, weights, constants, caches, step, inputs});
   if (config.has_drafts()) {

@@ -125,6 +125,13 @@ constexpr Part kConfidence{.slug = "confidence",
                                "x: dspark_block_size | dim, features: dspark_block_size | "
                                "dspark_markov_rank, confidence: dspark_block_size"};
 
+constexpr Part kTake{
+    .slug = "take",
+    .title = "Drafts to check",
+    .sentence = "Puts the drafts of a block behind the tokens they follow, for one step to check.",
+    .formula = R"(\mathrm{id}_t = d_{p_t})",
+    .dimensions = "-: dspark_block_size"};
+
 int64_t target_index(const ModelConfig& config, int64_t layer) {
   const auto& targets = config.dspark_target_layer_ids;
   for (size_t i = 0; i < targets.size(); ++i) {
@@ -168,6 +175,17 @@ void absorb(Q& queue, const Context& context, View<const bf16> taps) {
                                  .window_rows = rows,
                                  .ring = context.caches.window(layer)});
   }
+}
+
+template <class Q>
+View<const int32_t> ids_with_drafts(Q& queue, const Context& context) {
+  const Within drafts(queue, kDrafts);
+  const View<int32_t> ids = queue.arena().template allocate<int32_t>({context.tokens()});
+  take_drafts(Within(queue, kTake).queue(), TakeDraftsArgs{.given = context.inputs.ids,
+                                                           .places = context.inputs.draft_places,
+                                                           .drafts = context.inputs.drafts,
+                                                           .ids = ids});
+  return ids;
 }
 
 namespace {
@@ -268,6 +286,7 @@ DraftOutputs propose(Q& queue, const Context& context, const DraftChooser& choos
 #define CACHALOT_INSTANTIATE(Q)                                              \
   template void tap(Q&, const Context&, int64_t, const Stream&, View<bf16>); \
   template void absorb(Q&, const Context&, View<const bf16>);                \
+  template View<const int32_t> ids_with_drafts(Q&, const Context&);          \
   template DraftOutputs propose(Q&, const Context&, const DraftChooser&);
 CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
 #undef CACHALOT_INSTANTIATE

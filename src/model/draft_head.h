@@ -19,6 +19,10 @@ void tap(Q& queue, const Context& context, int64_t layer, const Stream& stream, 
 template <class Q>
 void absorb(Q& queue, const Context& context, View<const bf16> taps);
 
+// The ids of a step that checks drafts (shape.takes_drafts), in the caller's arena scope.
+template <class Q>
+View<const int32_t> ids_with_drafts(Q& queue, const Context& context);
+
 // Chooses the draft at `place` of the block of the step's sequence number `sequence`, given its
 // logits [vocab] and the best token, which it may return. The next link follows from the choice.
 using DraftChooser = std::function<int32_t(int64_t sequence, int64_t place,

@@ -15,6 +15,7 @@ struct StepShape {
   bool draft_taps = false;  // feed the draft stages' windows with this step
   int64_t draft_block = 0;  // rows per draft block, 0: the step extends its sequences
   StepPart part = StepPart::whole;
+  bool takes_drafts = false;  // some ids are those of drafts (StepInputs::drafts)
 };
 
 // Arrays at fixed addresses, unreadable to model code.
@@ -25,6 +26,10 @@ struct StepInputs {
   View<const bf16> image_rows;      // [image tokens, dim], may be absent
   View<const int32_t> output_rows;  // [outputs]
   View<const int32_t> page_table;   // [slots, pages per slot]
+  // With takes_drafts, for take_drafts (ops/tokens.h): where among `drafts` a token's id is, -1: it
+  // is in `ids`.
+  View<const int32_t> draft_places;  // [tokens]
+  View<const int32_t> drafts;        // [drafts]
   // [tokens] the first position the windows of the upper layers hold; absent: 0 everywhere.
   View<const int32_t> window_starts;
 };

@@ -391,6 +391,14 @@ void check_shapes(const MoeExpertsArgs& args) {
   expect.shape("y", args.y, {tokens, dim});
 }
 
+void check_shapes(const TakeDraftsArgs& args) {
+  const Expectations expect("take_drafts");
+  expect.rank("given", args.given, 1);
+  expect.rank("drafts", args.drafts, 1);
+  expect.shape("places", args.places, args.given.shape);
+  expect.shape("ids", args.ids, args.given.shape);
+}
+
 void check_shapes(const MarkovStepArgs& args) {
   const Expectations expect("markov_step");
   expect.rank("drafts", args.drafts, 2);

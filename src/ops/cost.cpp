@@ -234,6 +234,11 @@ Cost cost_of(const MoeExpertsArgs& args) {
   return cost;
 }
 
+Cost cost_of(const TakeDraftsArgs& args) {
+  return {.bytes_read = bytes_of(args.given, args.places) + bytes_of(args.ids),
+          .bytes_written = bytes_of(args.ids)};
+}
+
 Cost cost_of(const MarkovStepArgs& args) {
   const int64_t sequences = args.drafts.extent(0), vocab = args.embed.extent(0);
   const int64_t rank = args.embed.extent(1);

@@ -36,8 +36,8 @@ double relative_error(const T* found, const T* expected, int64_t count) {
 }  // namespace
 
 ErrorLimits ErrorLimits::of(std::string_view operation) {
-  for (const std::string_view exact :
-       {"embed", "write_window", "engram_hash", "engram_gather", "unfold_cells", "best_tokens"})
+  for (const std::string_view exact : {"embed", "write_window", "engram_hash", "engram_gather",
+                                       "unfold_cells", "best_tokens", "take_drafts"})
     if (operation == exact) return {.bf16_row = 0, .float_row = 0, .lists = 0, .bytes = 0};
   ErrorLimits limits;
   if (operation == "moe_experts") limits.bf16_row = 0x1p-5;

@@ -45,6 +45,7 @@
   X(engram_mix, EngramMixArgs)             \
   X(route, RouteArgs)                      \
   X(moe_experts, MoeExpertsArgs)           \
+  X(take_drafts, TakeDraftsArgs)           \
   X(markov_step, MarkovStepArgs)           \
   X(draft_confidence, DraftConfidenceArgs) \
   X(residual_norm, ResidualNormArgs)       \

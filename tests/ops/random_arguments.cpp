@@ -375,6 +375,15 @@ BestTokensArgs random_arguments(RandomTensors& random, const RandomCase& of) {
 }
 
 template <>
+TakeDraftsArgs random_arguments(RandomTensors& random, const RandomCase& of) {
+  const int64_t tokens = of.tokens(), drafts = 1 + of.variant * 5;
+  return {.given = random.integers({tokens}, 0, 1000),
+          .places = random.integers({tokens}, -1, static_cast<int32_t>(drafts) - 1),
+          .drafts = random.integers({drafts}, 1001, 2000),
+          .ids = random.tensor<int32_t>({tokens})};
+}
+
+template <>
 MarkovStepArgs random_arguments(RandomTensors& random, const RandomCase& of) {
   const int64_t sequences = 1 + of.tokens() % 4, block = 5, rank = width_of(of), vocab = 300;
   return {.step = of.variant,

@@ -1,4 +1,4 @@
-// best_tokens (contract: ops/tokens.h).
+// best_tokens, take_drafts (contract: ops/tokens.h).
 #include <algorithm>
 #include <limits>
 
@@ -52,6 +52,14 @@ void best_tokens(Queue& queue, const BestTokensArgs& args) {
         usable ? static_cast<int32_t>(std::find(logits + piece * kPiece, logits + vocab, best) -
                                       logits)
                : -1;
+  }
+}
+
+void take_drafts(Queue&, const TakeDraftsArgs& args) {
+  check_shapes(args);
+  for (int64_t t = 0; t < args.ids.extent(0); ++t) {
+    const int32_t place = args.places.data[t];
+    args.ids.data[t] = place < 0 ? args.given.data[t] : args.drafts.data[place];
   }
 }
 

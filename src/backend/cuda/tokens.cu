@@ -1,4 +1,4 @@
-// best_tokens.
+// best_tokens, take_drafts.
 //
 // A row of logits is shared out to blocks, whose bests meet in the one that is last to arrive: the
 // row lies in the L2 cache, since the head has just written it, and one block would take longer to
@@ -107,6 +107,17 @@ __global__ void __launch_bounds__(kThreads) choose_best(const Rows rows) {
   rows.done[row] = 0;
 }
 
+__global__ void __launch_bounds__(kThreads)
+    take(const int32_t* given, const int32_t* places, const int32_t* drafts, int64_t tokens,
+         int32_t* ids) {
+  let_next_start();
+  wait_for_inputs();
+  const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (t >= tokens) return;
+  const int32_t place = places[t];
+  ids[t] = place < 0 ? given[t] : drafts[place];
+}
+
 }  // namespace
 
 void best_tokens(Queue& queue, const BestTokensArgs& args) {
@@ -128,6 +139,15 @@ void best_tokens(Queue& queue, const BestTokensArgs& args) {
                 .done = queue.counters(),
                 .best = args.best.data + first});
   }
+}
+
+void take_drafts(Queue& queue, const TakeDraftsArgs& args) {
+  check_shapes(args);
+  const int64_t tokens = args.ids.extent(0);
+  launch(queue, "take_drafts", take,
+         {.blocks = dim3(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)),
+          .threads = kThreads},
+         args.given.data, args.places.data, args.drafts.data, tokens, args.ids.data);
 }
 
 }  // namespace cachalot::cuda

@@ -1,4 +1,4 @@
-// best_tokens: ties, rows that mean nothing, the released vocabulary, many rows.
+// best_tokens and take_drafts: ties, rows that mean nothing, the released vocabulary, many rows.
 #include <cmath>
 #include <limits>
 
@@ -69,6 +69,15 @@ TEST(BestTokens, TakesAnyNumberOfRows) {
                             .best = random.tensor<int32_t>({70000})};
   CACHALOT_EXPECT_GPU_AGREES(best_tokens, args);
   CACHALOT_EXPECT_GPU_AGREES(best_tokens, args);
+}
+
+TEST(TakeDrafts, AgreesOnManyTokens) {
+  RandomTensors random(5);
+  const TakeDraftsArgs args{.given = random.integers({1000}, 0, 99),
+                            .places = random.integers({1000}, -1, 319),
+                            .drafts = random.integers({320}, 100, 999),
+                            .ids = random.tensor<int32_t>({1000})};
+  CACHALOT_EXPECT_GPU_AGREES(take_drafts, args);
 }
 
 }  // namespace

@@ -21,4 +21,12 @@ void best_tokens(Queue&, const BestTokensArgs& args) {
   }
 }
 
+void take_drafts(Queue&, const TakeDraftsArgs& args) {
+  check_shapes(args);
+  for (int64_t t = 0; t < args.ids.extent(0); ++t) {
+    const int32_t place = args.places.data[t];
+    args.ids.data[t] = place < 0 ? args.given.data[t] : args.drafts.data[place];
+  }
+}
+
 }  // namespace cachalot::reference
