@@ -313,8 +313,98 @@ TEST(Drafts, ChangeNoTokenInABatchEvenWhenTheyAreAdversarial) {
   }
 }
 
+std::vector<float> copy(View<const float> view) { return {view.data, view.data + view.elements()}; }
 std::vector<int32_t> copy(View<const int32_t> view) {
   return {view.data, view.data + view.elements()};
+}
+
+// One call for both gives what two give, to the bit: several sequences, one of them without drafts,
+// and a part of a prompt beside them.
+TEST(Drafts, MayBeCheckedBeforeTheyAreSeen) {
+  const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .max_sequences = 8});
+  const std::vector<Example> texts = examples(4);
+  // Every shape of step three times: a device runs it, captures it, and then starts what it noted.
+  for (int round = 0; round < 3; ++round) {
+    const auto open = [&] {
+      std::vector<int32_t> opened;
+      for (size_t i = 0; i < 4; ++i) {
+        opened.push_back(*engine->open_sequence());
+        if (i == 3) break;
+        const auto prompt = std::span(texts[i].prompt);
+        for (size_t first = 0; first < prompt.size(); first += 512) {
+          const SequenceStep part{
+              .sequence = opened.back(),
+              .tokens = prompt.subspan(first, std::min<size_t>(512, prompt.size() - first))};
+          EXPECT_TRUE(engine->step({.sequences = {&part, 1}, .draft_taps = true}));
+        }
+      }
+      return opened;
+    };
+    const std::vector<int32_t> first = open(), second = open();
+    const std::span<const int32_t> prompt =
+        std::span(texts[3].prompt).first(std::min<size_t>(20, texts[3].prompt.size()));
+    const int64_t depths[] = {5, 0, 2, 0};
+    const auto anchor = [&](size_t i) { return texts[i].completion[round]; };
+
+    const DraftRequest asked[] = {{.sequence = first[0], .anchor = anchor(0)},
+                                  {.sequence = first[2], .anchor = anchor(2)}};
+    const auto drafts = engine->draft(asked);
+    ASSERT_TRUE(drafts) << drafts.error().message;
+    const std::vector<int32_t> tokens = copy(drafts->tokens);
+    const std::vector<float> confidence = copy(drafts->confidence);
+    std::vector<std::vector<int32_t>> rows = {{anchor(0)}, {anchor(1)}, {anchor(2)}};
+    rows[0].insert(rows[0].end(), tokens.begin(), tokens.begin() + 5);
+    rows[2].insert(rows[2].end(), tokens.begin() + 5, tokens.begin() + 7);
+    rows.emplace_back(prompt.begin(), prompt.end());
+    std::vector<SequenceStep> parts;
+    for (size_t i = 0; i < 4; ++i) {
+      parts.push_back({.sequence = first[i], .tokens = rows[i], .logits = LogitsOf::all});
+    }
+    const auto seen = engine->step({.sequences = parts, .draft_taps = true});
+    ASSERT_TRUE(seen) << seen.error().message;
+    const std::vector<float> logits = copy(seen->logits);
+    const std::vector<int32_t> best = copy(seen->best);
+
+    for (size_t i = 0; i < 4; ++i) {
+      parts[i].sequence = second[i];
+      if (i < 3) parts[i].tokens = std::span(rows[i]).first(1);
+    }
+    const auto unseen = engine->draft_and_step({.sequences = parts, .draft_taps = true}, depths);
+    ASSERT_TRUE(unseen) << unseen.error().message;
+    EXPECT_EQ(unseen->tokens, tokens);
+    EXPECT_EQ(unseen->confidence, confidence);
+    EXPECT_TRUE(copy(unseen->step.logits) == logits);
+    EXPECT_EQ(copy(unseen->step.best), best);
+    EXPECT_GE(unseen->draft_seconds, 0);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(engine->length(second[i]), engine->length(first[i]));
+      engine->close_sequence(first[i]);
+      engine->close_sequence(second[i]);
+    }
+  }
+}
+
+TEST(Drafts, ThatAreNotSeenAreRefusedAsOthersAre) {
+  const auto engine =
+      test::open_engine(test::nano_path(), {.threads = 1, .max_context = 64, .max_step_tokens = 8});
+  const int32_t sequence = *engine->open_sequence();
+  const std::vector<int32_t> text(8, 65);
+  const auto expect_refused = [&](std::span<const int32_t> tokens, int64_t drafts) {
+    const int64_t before = engine->length(sequence);
+    const SequenceStep part{.sequence = sequence, .tokens = tokens};
+    EXPECT_FALSE(
+        engine->draft_and_step({.sequences = {&part, 1}, .draft_taps = true}, {&drafts, 1}));
+    EXPECT_EQ(engine->length(sequence), before);
+  };
+  expect_refused({}, 1);
+  expect_refused(text, 1);  // more than a step takes
+  const std::vector<int32_t> unknown = {5000};
+  expect_refused(unknown, 1);
+  for (int step = 0; step < 7; ++step) {
+    const SequenceStep part{.sequence = sequence, .tokens = text};
+    ASSERT_TRUE(engine->step({.sequences = {&part, 1}, .draft_taps = true}));
+  }
+  expect_refused(std::span(text).first(4), 5);  // beyond the context
 }
 
 // With the best tokens alone asked for, these are there, and logits only of rows that mean nothing.

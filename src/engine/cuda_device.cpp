@@ -13,12 +13,12 @@ size_t aligned(int64_t bytes) {
 }
 
 // The arrays of a step that go in one copy, in their order.
-constexpr size_t kArrays = 7;
+constexpr size_t kArrays = 8;
 template <class Visit>
 void for_each_array(StepInputs& inputs, Visit visit) {
   for (auto* array :
        {&inputs.rows.positions, &inputs.rows.slots, &inputs.rows.first_rows, &inputs.ids,
-        &inputs.image_index, &inputs.output_rows, &inputs.window_starts}) {
+        &inputs.image_index, &inputs.output_rows, &inputs.draft_places, &inputs.window_starts}) {
     if (array->present()) visit(*array);
   }
 }
@@ -56,24 +56,26 @@ class CudaDevice::Shower final : public Observer {
 CudaDevice::CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens)
     : team(threads),
       queue(std::move(arena), team, isa),
-      staged_inputs_(cuda::pinned_memory()),
-      inputs_(cuda::device_memory()),
+      steps_{GrowingBuffer(cuda::pinned_memory()), GrowingBuffer(cuda::device_memory())},
+      blocks_{GrowingBuffer(cuda::pinned_memory()), GrowingBuffer(cuda::device_memory())},
       staged_pages_(cuda::pinned_memory()),
       pages_(cuda::device_memory()),
       image_rows_(cuda::device_memory()),
       outputs_(cuda::pinned_memory()) {
-  // Graphs read a step's arrays where they are: never to move.
-  inputs_.reserve(kArrays * aligned(most_tokens * int64_t{sizeof(int32_t)}));
+  for (Arrays* arrays : {&steps_, &blocks_}) {
+    const size_t most_bytes = kArrays * aligned(most_tokens * int64_t{sizeof(int32_t)});
+    arrays->staged.reserve(most_bytes);
+    arrays->device.reserve(most_bytes);
+  }
 }
 
-StepInputs CudaDevice::bring(const StepInputs& host) {
-  // Copies of the step before read what is written here.
-  queue.gpu().wait();
+StepInputs CudaDevice::bring(const StepInputs& host, const StepShape& shape) {
+  Arrays& arrays = shape.draft_block > 0 ? blocks_ : steps_;
   StepInputs inputs = host;
   size_t bytes = 0;
   for_each_array(inputs, [&](auto& array) { bytes += aligned(array.bytes()); });
-  std::byte* staged = staged_inputs_.reserve(bytes);
-  std::byte* device = inputs_.reserve(bytes);
+  std::byte* staged = arrays.staged.reserve(bytes);
+  std::byte* device = arrays.device.reserve(bytes);
   size_t at = 0;
   for_each_array(inputs, [&](auto& array) {
     std::memcpy(staged + at, array.data, static_cast<size_t>(array.bytes()));

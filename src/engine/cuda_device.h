@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/hybrid/queue.h"
+#include "base/clock.h"
 #include "base/thread_team.h"
 #include "engine/wanted_results.h"
 #include "model/observer.h"
@@ -39,7 +40,9 @@ class CudaDevice {
   CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens);
   void use_store(WeightStore* store) { queue.cpu().use_store(store); }
 
-  StepInputs bring(const StepInputs& inputs);
+  // Steps that extend sequences and draft blocks have arrays of their own: one of each may be on
+  // its way. What was brought before has been fetched by now.
+  StepInputs bring(const StepInputs& inputs, const StepShape& shape);
   // An observer that shows `observer` copies in the host's memory; nullptr for nullptr.
   Observer* shown_to(Observer* observer);
 
@@ -47,8 +50,8 @@ class CudaDevice {
   auto run(const StepShape& shape, bool repeatable, Compute compute) {
     using Outputs = decltype(compute());
     if (!repeatable || shape.tokens > kGraphTokens) return compute();
-    Steady& steady =
-        steady_[{shape.tokens, shape.outputs, shape.draft_taps, shape.draft_block, shape.part}];
+    Steady& steady = steady_[{shape.tokens, shape.outputs, shape.draft_taps, shape.draft_block,
+                              shape.part, shape.takes_drafts}];
     if (steady.graph == nullptr) {
       // The first one is run as it is: it may allocate, which a capture must not.
       if (!steady.seen) {
@@ -66,6 +69,17 @@ class CudaDevice {
   // Rows of logits that mean nothing (their best token is -1) come along, wanted or not.
   StepOutputs fetch(const StepOutputs& outputs, const WantedResults& wanted);
   DraftOutputs fetch(const DraftOutputs& outputs, const WantedResults& wanted);
+
+  // The device reads there, too: a step may take drafts from what is kept.
+  const MemorySpace& kept_memory() const { return cuda::pinned_memory(); }
+  void keep(void* kept, const void* result, size_t bytes) {
+    queue.gpu().copy(kept, result, bytes);
+    queue.gpu().note();
+  }
+  double time_of_keeping() {
+    queue.gpu().wait_for_noted();
+    return wall_seconds();
+  }
 
   ThreadTeam team;
   hybrid::Queue queue;
@@ -87,10 +101,16 @@ class CudaDevice {
   View<T> fetched(View<T> device, size_t& at);
   void fetch_rows(View<float> device, View<float> host, std::span<const WantedResults::Rows> runs);
 
-  GrowingBuffer staged_inputs_, inputs_, staged_pages_, pages_, image_rows_, outputs_;
+  // A step's arrays on both sides. Graphs read them where they are: they never move.
+  struct Arrays {
+    GrowingBuffer staged, device;
+  };
+
+  Arrays steps_, blocks_;
+  GrowingBuffer staged_pages_, pages_, image_rows_, outputs_;
   std::vector<int32_t> page_table_;  // as it is on the device
   std::unique_ptr<Observer> shower_;
-  std::map<std::tuple<int64_t, int64_t, bool, int64_t, StepPart>, Steady> steady_;
+  std::map<std::tuple<int64_t, int64_t, bool, int64_t, StepPart, bool>, Steady> steady_;
 };
 
 }  // namespace cachalot

@@ -2,10 +2,12 @@
 // inputs and outputs to and from it.
 #pragma once
 
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "backend/cpu/queue.h"
+#include "base/clock.h"
 #include "base/thread_team.h"
 #include "engine/wanted_results.h"
 #include "model/observer.h"
@@ -14,12 +16,13 @@
 #include "ops/reference/queue.h"
 #include "ops/timed.h"
 #include "storage/weight_store.h"
+#include "tensor/memory.h"
 
 namespace cachalot {
 
 // A device that computes where the host reads and writes, and is done when a step returns.
 struct InPlaceDevice {
-  StepInputs bring(const StepInputs& inputs) { return inputs; }
+  StepInputs bring(const StepInputs& inputs, const StepShape& /*shape*/) { return inputs; }
   Observer* shown_to(Observer* observer) { return observer; }
   // compute() -> what was computed. `repeatable`: it would start the same operations for every step
   // of this shape.
@@ -31,6 +34,17 @@ struct InPlaceDevice {
   Outputs fetch(const Outputs& outputs, const WantedResults& /*wanted*/) {
     return outputs;
   }
+
+  // Where results lie that outlast the next run, and the way there.
+  const MemorySpace& kept_memory() const { return host_memory(); }
+  void keep(void* kept, const void* result, size_t bytes) {
+    std::memcpy(kept, result, bytes);
+    kept_at = wall_seconds();
+  }
+  // When everything kept was there; waits for it.
+  double time_of_keeping() const { return kept_at; }
+
+  double kept_at = 0;
 };
 
 struct ReferenceDevice : InPlaceDevice {

@@ -74,6 +74,8 @@ class DraftDepth {
               double plain_seconds);
 
   DraftMethod method() const { return parameters_.method; }
+  // Whether choose() says the same whatever the draft head thinks of its drafts.
+  bool is_fixed() const { return parameters_.mode == DraftMode::fixed; }
   // Drafts that choose() may ask for.
   int64_t most() const {
     return parameters_.mode == DraftMode::fixed ? std::min(parameters_.depth, block_) : block_;

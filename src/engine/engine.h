@@ -131,6 +131,14 @@ struct DraftResult {
       confidence;  // [sequences * block] log-odds that the draft is the target's choice
 };
 
+// A step and the drafts it checked.
+struct DraftedStep {
+  std::vector<int32_t> tokens;    // [sequences with drafts, block]: all that was drawn up
+  std::vector<float> confidence;  // likewise
+  StepResult step;                // valid until the next call of the engine
+  double draft_seconds = 0;       // until the drafts were there
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -188,6 +196,13 @@ class Engine {
   // sequences had draft_taps. Errors: the model has no draft head; as for step().
   virtual Result<DraftResult> draft(std::span<const DraftRequest> requests,
                                     Observer* observer = nullptr) = 0;
+
+  // draft() and step() in one: behind the tokens of the request's sequence i the step appends the
+  // first drafts[i] of the block that follows the last of them, the best tokens; 0: it asks for no
+  // block. Some sequence has drafts. An engine need not wait for the drafts to start the step; here
+  // it does. Errors: as for both.
+  virtual Result<DraftedStep> draft_and_step(const StepRequest& request,
+                                             std::span<const int64_t> drafts);
 
   // Shows the operations of the following steps and drafts to `watcher`; nullptr: to nobody. For
   // engines made `watchable`. The bits of a step do not depend on it.

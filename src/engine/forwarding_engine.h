@@ -1,4 +1,5 @@
-// An engine that does what another does; what a derived one does differently it overrides.
+// An engine that does what another does; what a derived one does differently it overrides. It
+// drafts and steps in two calls, so that what a derived one makes of either counts.
 #pragma once
 
 #include "engine/engine.h"

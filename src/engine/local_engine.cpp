@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "backend/cuda/arranged_experts.h"
+#include "base/clock.h"
 #include "engine/cuda_device.h"
 #include "engine/devices.h"
+#include "engine/drafted_parts.h"
 #include "engine/engine.h"
 #include "engine/gpu_placement.h"
 #include "engine/sequences.h"
@@ -42,6 +44,21 @@ DraftChooser chooser(std::span<const DraftRequest> requests) {
   };
 }
 
+// One block of drafts for each sequence, where host and device read it.
+struct KeptDrafts {
+  KeptDrafts(int64_t drafts, const MemorySpace& memory)
+      : block(memory.allocate(static_cast<size_t>(drafts) * (sizeof(int32_t) + sizeof(float))),
+              ReleaseTo{&memory}) {
+    CACHALOT_CHECK(block != nullptr, "{} drafts", drafts);
+    tokens = {static_cast<int32_t*>(block.get()), {drafts}};
+    confidence = {reinterpret_cast<float*>(tokens.data + drafts), {drafts}};
+  }
+
+  std::unique_ptr<void, ReleaseTo> block;
+  View<int32_t> tokens;
+  View<float> confidence;
+};
+
 template <class Device>
 class LocalEngine final : public Engine {
  public:
@@ -51,9 +68,10 @@ class LocalEngine final : public Engine {
         description_(std::move(description)),
         device_(Arena(parts_.workspace, parts_.caches.memory()), device_options...),
         sequences_(parts_.caches),
-        batch_(std::max({parts_.options.max_step_tokens, parts_.options.shortcut_tail.value_or(0),
-                         parts_.options.max_sequences * config().dspark_block_size}),
-               parts_.options.shortcut_tail.has_value()) {
+        batch_(std::max(parts_.options.max_step_tokens, parts_.options.shortcut_tail.value_or(0)),
+               parts_.options.shortcut_tail.has_value()),
+        blocks_(draft_rows(), parts_.options.shortcut_tail.has_value()),
+        kept_drafts_(draft_rows(), device_.kept_memory()) {
     device_.use_store(parts_.store.get());
   }
 
@@ -99,56 +117,52 @@ class LocalEngine final : public Engine {
   Result<StepResult> step(const StepRequest& request) override {
     CACHALOT_OK(check_request(request, sequences_, parts_.options, config()));
     batch_.fill(request, sequences_);
-    for (const SequenceStep& step : request.sequences) {
-      const auto count = static_cast<int64_t>(step.tokens.size());
-      if (request.part == StepPart::upper) {
-        sequences_.catch_up(step.sequence, count);
-      } else {
-        sequences_.extend(step.sequence, count, request.part);
-      }
-    }
-    // Results stay in the arena, readable until the next step takes it over.
-    const StepInputs inputs = device_.bring(batch_.inputs(sequences_));
-    const Context context{config(),
-                          parts_.weights,
-                          parts_.constants,
-                          parts_.caches,
-                          batch_.shape(),
-                          inputs,
-                          device_.shown_to(request.observer)};
-    const bool repeatable = request.observer == nullptr && request.image_rows.absent();
-    const StepOutputs computed = device_.run(batch_.shape(), repeatable, [&]() -> StepOutputs {
-      device_.queue.arena().release_to(0);
-      return forward(device_.queue, context);
-    });
-    const StepOutputs outputs = device_.fetch(computed, batch_.wanted());
-    if (const Status read = take_failure(); !read) {
-      for (const SequenceStep& step : request.sequences) undo(step, request.part);
-      return fail(read.error());
-    }
-    return StepResult{.logits = outputs.logits,
-                      .best = outputs.best,
-                      .taps = request.show_taps ? outputs.taps : View<bf16>()};
+    extend(request);
+    return finish(request,
+                  compute(device_.bring(batch_.inputs(sequences_), batch_.shape()), request));
   }
 
   Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
     CACHALOT_OK(check_drafts(requests, sequences_, config()));
-    batch_.fill_drafts(requests, config(), sequences_);
-    const StepInputs inputs = device_.bring(batch_.inputs(sequences_));
-    const Context context{config(),       parts_.weights, parts_.constants,          parts_.caches,
-                          batch_.shape(), inputs,         device_.shown_to(observer)};
-    const DraftChooser choose = chooser(requests);
-    const bool repeatable = observer == nullptr && !choose;
-    const DraftOutputs computed = device_.run(batch_.shape(), repeatable, [&]() -> DraftOutputs {
-      device_.queue.arena().release_to(0);
-      return propose(device_.queue, context, choose);
-    });
-    const WantedResults wanted = batch_.wanted();
-    const DraftOutputs outputs = device_.fetch(computed, wanted);
+    blocks_.fill_drafts(requests, config(), sequences_);
+    const StepInputs inputs = device_.bring(blocks_.inputs(sequences_), blocks_.shape());
+    const WantedResults wanted = blocks_.wanted();
+    const DraftOutputs outputs =
+        device_.fetch(compute_drafts(inputs, chooser(requests), observer), wanted);
     CACHALOT_OK(take_failure());
     return DraftResult{.tokens = outputs.tokens,
                        .logits = wanted.logits.empty() ? View<float>() : outputs.logits,
                        .confidence = outputs.confidence};
+  }
+
+  // The step's ids follow from the drafts where the queue left them: it is started before the host
+  // has seen them.
+  Result<DraftedStep> draft_and_step(const StepRequest& request,
+                                     std::span<const int64_t> drafts) override {
+    if (request.observer != nullptr || request.part != StepPart::whole) {
+      return Engine::draft_and_step(request, drafts);
+    }
+    const double start = wall_seconds();
+    const DraftedParts parts(request.sequences, drafts, config());
+    StepRequest whole = request;
+    whole.sequences = parts.sequences();
+    CACHALOT_OK(check_drafts(parts.asked(), sequences_, config()));
+    CACHALOT_OK(check_request(whole, sequences_, parts_.options, config()));
+    blocks_.fill_drafts(parts.asked(), config(), sequences_);
+    batch_.fill(whole, sequences_, drafts, config().dspark_block_size);
+    extend(whole);
+    const StepInputs block_inputs = device_.bring(blocks_.inputs(sequences_), blocks_.shape());
+    const StepInputs inputs =
+        device_.bring(batch_.inputs(sequences_, kept_drafts_.tokens), batch_.shape());
+    keep(compute_drafts(block_inputs, {}, nullptr));
+    const StepOutputs computed = compute(inputs, whole);
+    DraftedStep result;
+    result.draft_seconds = device_.time_of_keeping() - start;
+    CACHALOT_TRY(result.step, finish(whole, computed));
+    const int64_t count = std::ssize(parts.asked()) * config().dspark_block_size;
+    result.tokens.assign(kept_drafts_.tokens.data, kept_drafts_.tokens.data + count);
+    result.confidence.assign(kept_drafts_.confidence.data, kept_drafts_.confidence.data + count);
+    return result;
   }
 
   std::string first_departure() const override {
@@ -173,6 +187,66 @@ class LocalEngine final : public Engine {
   const WeightStore* storage() const override { return parts_.store.get(); }
 
  private:
+  int64_t draft_rows() const { return parts_.options.max_sequences * config().dspark_block_size; }
+
+  void extend(const StepRequest& request) {
+    for (const SequenceStep& step : request.sequences) {
+      const auto count = static_cast<int64_t>(step.tokens.size());
+      if (request.part == StepPart::upper) {
+        sequences_.catch_up(step.sequence, count);
+      } else {
+        sequences_.extend(step.sequence, count, request.part);
+      }
+    }
+  }
+
+  // Results stay in the arena, readable until the next step takes it over.
+  StepOutputs compute(const StepInputs& inputs, const StepRequest& request) {
+    const Context context{config(),
+                          parts_.weights,
+                          parts_.constants,
+                          parts_.caches,
+                          batch_.shape(),
+                          inputs,
+                          device_.shown_to(request.observer)};
+    const bool repeatable = request.observer == nullptr && request.image_rows.absent();
+    return device_.run(batch_.shape(), repeatable, [&]() -> StepOutputs {
+      device_.queue.arena().release_to(0);
+      return forward(device_.queue, context);
+    });
+  }
+
+  DraftOutputs compute_drafts(const StepInputs& inputs, const DraftChooser& choose,
+                              Observer* observer) {
+    const Context context{config(),        parts_.weights, parts_.constants,          parts_.caches,
+                          blocks_.shape(), inputs,         device_.shown_to(observer)};
+    const bool repeatable = observer == nullptr && !choose;
+    return device_.run(blocks_.shape(), repeatable, [&]() -> DraftOutputs {
+      device_.queue.arena().release_to(0);
+      return propose(device_.queue, context, choose);
+    });
+  }
+
+  // Drafts in memory that the next step does not take over.
+  void keep(const DraftOutputs& drafts) {
+    const auto copy = [&](const auto& kept, const auto& view) {
+      device_.keep(kept.data, view.data, static_cast<size_t>(view.bytes()));
+    };
+    copy(kept_drafts_.tokens, drafts.tokens);
+    copy(kept_drafts_.confidence, drafts.confidence);
+  }
+
+  Result<StepResult> finish(const StepRequest& request, const StepOutputs& computed) {
+    const StepOutputs outputs = device_.fetch(computed, batch_.wanted());
+    if (const Status read = take_failure(); !read) {
+      for (const SequenceStep& step : request.sequences) undo(step, request.part);
+      return fail(read.error());
+    }
+    return StepResult{.logits = outputs.logits,
+                      .best = outputs.best,
+                      .taps = request.show_taps ? outputs.taps : View<bf16>()};
+  }
+
   Status take_failure() { return parts_.store ? parts_.store->take_failure() : Status(); }
 
   // Takes back a step that wrote nothing of use. What a long one overwrote in the rings is lost,
@@ -187,7 +261,8 @@ class LocalEngine final : public Engine {
   std::string description_;
   Device device_;
   Sequences sequences_;
-  StepBatch batch_;
+  StepBatch batch_, blocks_;
+  KeptDrafts kept_drafts_;
 };
 
 Status check_token_classes(const ModelConfig& config, const std::vector<int32_t>& classes) {

@@ -1,14 +1,13 @@
 #include "engine/speculation.h"
 
 #include <algorithm>
-#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "base/clock.h"
 
 namespace cachalot {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // What a token was drawn from, kept.
 struct KeptDistribution {
@@ -44,15 +43,38 @@ int32_t draw_draft(const CycleRequest& request, Proposal& proposal, int64_t posi
   return proposal.tokens.back();
 }
 
-Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
-                                           std::span<const CycleRequest> requests,
-                                           int64_t prompt_rows) {
-  std::vector<Proposal> proposals(requests.size());
+// Drafts to check of `places` proposed: what the policy asks for, within the context, the rollback
+// and the step.
+int64_t depth_of(const Engine& engine, const StepCosts& costs, const CycleRequest& request,
+                 std::span<const float> confidence, int64_t places, int64_t requests,
+                 int64_t prompt_rows) {
+  const EngineOptions& options = engine.options();
+  const int64_t room = options.max_context - engine.length(request.sequence) - 1;
+  // A depth that changes the text must not follow who else is in the batch.
+  const int64_t share = probabilistic(request) ? options.max_step_tokens / options.max_sequences
+                                               : (options.max_step_tokens - prompt_rows) / requests;
+  const int64_t rows = std::max<int64_t>(share, 1) - 1;
+  return std::min({request.depth->choose(confidence, costs, requests - 1 + prompt_rows),
+                   request.most_tokens - 1, room, rows, options.rollback, places});
+}
+
+// Whether a block of drafts is drawn up for a request.
+std::vector<bool> drafting(const StepCosts& costs, std::span<const CycleRequest> requests,
+                           int64_t prompt_rows) {
+  const int64_t others = std::ssize(requests) - 1 + prompt_rows;
+  std::vector<bool> drafting;
+  for (const CycleRequest& request : requests) {
+    drafting.push_back(request.depth->wants_draft(costs, others));
+  }
+  return drafting;
+}
+
+Status draft_blocks(Engine& engine, StepCosts& costs, std::span<const CycleRequest> requests,
+                    const std::vector<bool>& drafting, std::vector<Proposal>& proposals) {
   std::vector<DraftRequest> asked;
   std::vector<size_t> owners;
-  const int64_t others = std::ssize(requests) - 1 + prompt_rows;
   for (size_t i = 0; i < requests.size(); ++i) {
-    if (!requests[i].depth->wants_draft(costs, others)) continue;
+    if (!drafting[i]) continue;
     asked.push_back({.sequence = requests[i].sequence, .anchor = requests[i].anchor});
     owners.push_back(i);
     if (!probabilistic(requests[i])) continue;
@@ -62,10 +84,10 @@ Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
       return draw_draft(request, proposal, first + place, place, logits, best);
     };
   }
-  if (asked.empty()) return proposals;
-  const double start = now();
+  if (asked.empty()) return {};
+  const double start = wall_seconds();
   CACHALOT_TRY(const DraftResult drafts, engine.draft(asked));
-  const double seconds = now() - start;
+  const double seconds = wall_seconds() - start;
   costs.record_draft(std::ssize(asked), seconds);
   for (size_t a = 0; a < asked.size(); ++a) {
     const int64_t block = drafts.tokens.extent(1);
@@ -76,22 +98,24 @@ Result<std::vector<Proposal>> draft_blocks(Engine& engine, StepCosts& costs,
     proposal.confidence.assign(confidence, confidence + block);
     proposal.seconds = seconds;
   }
-  return proposals;
+  return {};
 }
 
-// Drafts to check: what the policy asks for, within the context, the rollback and the step.
-int64_t depth_of(const Engine& engine, const StepCosts& costs, const CycleRequest& request,
-                 const Proposal& proposal, int64_t requests, int64_t prompt_rows) {
-  if (proposal.tokens.empty()) return 0;
-  const EngineOptions& options = engine.options();
-  const int64_t room = options.max_context - engine.length(request.sequence) - 1;
-  // A depth that changes the text must not follow who else is in the batch.
-  const int64_t share = probabilistic(request) ? options.max_step_tokens / options.max_sequences
-                                               : (options.max_step_tokens - prompt_rows) / requests;
-  const int64_t rows = std::max<int64_t>(share, 1) - 1;
-  return std::min({request.depth->choose(proposal.confidence, costs, requests - 1 + prompt_rows),
-                   request.most_tokens - 1, room, rows, options.rollback,
-                   std::ssize(proposal.tokens)});
+// The depths of a cycle whose drafts need not be seen before they are checked; empty: they must be.
+std::vector<int64_t> depths_unseen(const Engine& engine, const StepCosts& costs,
+                                   std::span<const CycleRequest> requests,
+                                   const std::vector<bool>& drafting, int64_t prompt_rows) {
+  std::vector<int64_t> depths(requests.size());
+  int64_t all = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!drafting[i]) continue;
+    if (probabilistic(requests[i]) || !requests[i].depth->is_fixed()) return {};
+    depths[i] = depth_of(engine, costs, requests[i], {}, engine.config().dspark_block_size,
+                         std::ssize(requests), prompt_rows);
+    all += depths[i];
+  }
+  if (all == 0) return {};
+  return depths;
 }
 
 // What the target says of the token behind a row.
@@ -139,6 +163,98 @@ CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t 
   return result;
 }
 
+// A cycle's step and what it checked, of every request.
+struct CheckedStep {
+  std::vector<Proposal> proposals;
+  std::vector<int64_t> depths;  // of the proposals, so many drafts
+  StepResult step;
+  double seconds = 0;  // of the step
+
+  int64_t rows(int64_t prompt_rows) const {
+    return std::accumulate(depths.begin(), depths.end(), prompt_rows + std::ssize(depths));
+  }
+};
+
+// The cycle's part of a step: of every request its anchor and the drafts that are known.
+class CycleRows {
+ public:
+  explicit CycleRows(std::span<const CycleRequest> requests) {
+    for (const CycleRequest& request : requests) tokens_.push_back({request.anchor});
+  }
+  void add_drafts(size_t request, const Proposal& proposal, int64_t depth) {
+    const auto first = proposal.tokens.begin();
+    tokens_[request].insert(tokens_[request].end(), first, first + depth);
+  }
+  // With the prompts behind them; valid as long as the rows.
+  std::vector<SequenceStep> parts(std::span<const CycleRequest> requests,
+                                  std::span<const SequenceStep> prompts) const& {
+    std::vector<SequenceStep> parts;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      parts.push_back({.sequence = requests[i].sequence,
+                       .tokens = tokens_[i],
+                       .logits = LogitsOf::all,
+                       .best_only = requests[i].best_only()});
+    }
+    parts.insert(parts.end(), prompts.begin(), prompts.end());
+    return parts;
+  }
+
+ private:
+  std::vector<std::vector<int32_t>> tokens_;
+};
+
+// Drafts and step in one call of the engine. `request` has everything but the sequences.
+Result<CheckedStep> check_unseen(Engine& engine, std::span<const CycleRequest> requests,
+                                 std::span<const SequenceStep> prompts, StepRequest request,
+                                 std::vector<int64_t> depths, StepCosts& costs) {
+  const CycleRows rows(requests);
+  const std::vector<SequenceStep> parts = rows.parts(requests, prompts);
+  request.sequences = parts;
+  CheckedStep checked{.proposals = std::vector<Proposal>(requests.size()), .depths = depths};
+  depths.resize(parts.size());  // prompts have none
+  const double start = wall_seconds();
+  CACHALOT_TRY(const DraftedStep drafted, engine.draft_and_step(request, depths));
+  checked.seconds = wall_seconds() - start - drafted.draft_seconds;
+  checked.step = drafted.step;
+  const int64_t block = engine.config().dspark_block_size;
+  int64_t blocks = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (depths[i] == 0) continue;
+    Proposal& proposal = checked.proposals[i];
+    const int64_t first = blocks++ * block;
+    proposal.tokens.assign(drafted.tokens.begin() + first, drafted.tokens.begin() + first + block);
+    proposal.confidence.assign(drafted.confidence.begin() + first,
+                               drafted.confidence.begin() + first + block);
+    proposal.seconds = drafted.draft_seconds;
+  }
+  costs.record_draft(blocks, drafted.draft_seconds);
+  return checked;
+}
+
+// Drafts first: how many of them are checked follows from what the draft head thinks of them.
+Result<CheckedStep> check_seen(Engine& engine, std::span<const CycleRequest> requests,
+                               std::span<const SequenceStep> prompts, StepRequest request,
+                               const std::vector<bool>& drafting, int64_t prompt_rows,
+                               StepCosts& costs) {
+  CheckedStep checked{.proposals = std::vector<Proposal>(requests.size())};
+  CACHALOT_OK(draft_blocks(engine, costs, requests, drafting, checked.proposals));
+  CycleRows rows(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Proposal& proposal = checked.proposals[i];
+    const auto places = std::ssize(proposal.tokens);
+    checked.depths.push_back(places == 0 ? 0
+                                         : depth_of(engine, costs, requests[i], proposal.confidence,
+                                                    places, std::ssize(requests), prompt_rows));
+    rows.add_drafts(i, proposal, checked.depths.back());
+  }
+  const std::vector<SequenceStep> parts = rows.parts(requests, prompts);
+  request.sequences = parts;
+  const double start = wall_seconds();
+  CACHALOT_TRY(checked.step, engine.step(request));
+  checked.seconds = wall_seconds() - start;
+  return checked;
+}
+
 }  // namespace
 
 Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
@@ -147,41 +263,28 @@ Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
                                     View<const bf16> image_rows) {
   int64_t prompt_rows = 0;
   for (const SequenceStep& part : prompts) prompt_rows += std::ssize(part.tokens);
-  CACHALOT_TRY(const std::vector<Proposal> proposals,
-               draft_blocks(engine, costs, requests, prompt_rows));
-  const int64_t count = std::ssize(requests);
-  std::vector<std::vector<int32_t>> tokens(requests.size());
-  std::vector<SequenceStep> parts;
-  int64_t rows = prompt_rows;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const int64_t depth = depth_of(engine, costs, requests[i], proposals[i], count, prompt_rows);
-    tokens[i].push_back(requests[i].anchor);
-    tokens[i].insert(tokens[i].end(), proposals[i].tokens.begin(),
-                     proposals[i].tokens.begin() + depth);
-    parts.push_back({.sequence = requests[i].sequence,
-                     .tokens = tokens[i],
-                     .logits = LogitsOf::all,
-                     .best_only = requests[i].best_only()});
-    rows += depth + 1;
-  }
-  parts.insert(parts.end(), prompts.begin(), prompts.end());
-  const double start = now();
-  CACHALOT_TRY(
-      const StepResult step,
-      engine.step({.sequences = parts, .image_rows = image_rows, .draft_taps = feed_drafts}));
-  const double step_seconds = now() - start;
-  costs.record_step(rows, step_seconds);
+  const std::vector<bool> drafts = drafting(costs, requests, prompt_rows);
+  const StepRequest request{.image_rows = image_rows, .draft_taps = feed_drafts};
+  std::vector<int64_t> unseen = depths_unseen(engine, costs, requests, drafts, prompt_rows);
+  CACHALOT_TRY(const CheckedStep checked,
+               unseen.empty()
+                   ? check_seen(engine, requests, prompts, request, drafts, prompt_rows, costs)
+                   : check_unseen(engine, requests, prompts, request, std::move(unseen), costs));
+  costs.record_step(checked.rows(prompt_rows), checked.seconds);
 
   CycleStep result;
+  const StepResult& step = checked.step;
   int64_t used = 0;  // rows of the step
   for (size_t i = 0; i < requests.size(); ++i) {
-    const int64_t drafted = std::ssize(tokens[i]) - 1;
+    const Proposal& proposal = checked.proposals[i];
+    const int64_t drafted = checked.depths[i];
     const int64_t before = engine.length(requests[i].sequence) - drafted - 1;
-    result.cycles.push_back(draw(requests[i], proposals[i], drafted, step, used, before + 1));
+    result.cycles.push_back(draw(requests[i], proposal, drafted, step, used, before + 1));
     used += drafted + 1;
     const CycleResult& cycle = result.cycles.back();
-    requests[i].depth->record(proposals[i].confidence, drafted, cycle.accepted,
-                              proposals[i].seconds + step_seconds, costs.step(count + prompt_rows));
+    requests[i].depth->record(proposal.confidence, drafted, cycle.accepted,
+                              proposal.seconds + checked.seconds,
+                              costs.step(std::ssize(requests) + prompt_rows));
     CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + cycle.accepted));
   }
   const int64_t all = step.logits.absent() ? 0 : step.logits.extent(0);

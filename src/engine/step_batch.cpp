@@ -147,29 +147,30 @@ Status check_drafts(std::span<const DraftRequest> requests, const Sequences& seq
 
 StepBatch::StepBatch(int64_t max_tokens, bool windows_may_start_late)
     : windows_may_start_late_(windows_may_start_late) {
-  for (auto* array :
-       {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_, &window_starts_}) {
+  for (auto* array : {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_,
+                      &window_starts_, &draft_places_}) {
     array->reserve(static_cast<size_t>(max_tokens));
   }
   wanted_rows_.reserve(static_cast<size_t>(max_tokens));
 }
 
 void StepBatch::clear() {
-  for (auto* array :
-       {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_, &window_starts_}) {
+  for (auto* array : {&ids_, &positions_, &slots_, &first_rows_, &image_index_, &output_rows_,
+                      &window_starts_, &draft_places_}) {
     array->clear();
   }
   wanted_rows_.clear();
 }
 
 void StepBatch::add_row(int32_t id, int32_t position, int32_t slot, int32_t first_row,
-                        int32_t image_index, int32_t window_start) {
+                        int32_t image_index, int32_t window_start, int32_t draft_place) {
   ids_.push_back(id);
   positions_.push_back(position);
   slots_.push_back(slot);
   first_rows_.push_back(first_row);
   image_index_.push_back(image_index);
   window_starts_.push_back(window_start);
+  draft_places_.push_back(draft_place);
 }
 
 // A row whose logits are computed. `wanted`: the host looks at them.
@@ -183,9 +184,12 @@ void StepBatch::add_output(int32_t row, bool wanted) {
   ++wanted_rows_.back().count;
 }
 
-void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
+void StepBatch::fill(const StepRequest& request, const Sequences& sequences,
+                     std::span<const int64_t> drafts, int64_t block) {
   clear();
-  for (const SequenceStep& step : request.sequences) {
+  int64_t blocks = 0;
+  for (size_t s = 0; s < request.sequences.size(); ++s) {
+    const SequenceStep& step = request.sequences[s];
     const auto first = static_cast<int32_t>(ids_.size());
     const auto count = static_cast<int32_t>(step.tokens.size());
     const auto length = static_cast<int32_t>(sequences.length(step.sequence));
@@ -193,21 +197,26 @@ void StepBatch::fill(const StepRequest& request, const Sequences& sequences) {
     const auto window_start = static_cast<int32_t>(start > sequences.upper_length(step.sequence)
                                                        ? start
                                                        : sequences.window_start(step.sequence));
+    const int64_t own = drafts.empty() ? count : count - drafts[s];
     for (int32_t i = 0; i < count; ++i) {
       const auto at = static_cast<size_t>(i);
+      const int64_t place = i < own ? -1 : blocks * block + i - own;
       add_row(step.tokens[at], start + i, step.sequence, first,
-              step.image_index.empty() ? -1 : step.image_index[at], window_start);
+              step.image_index.empty() ? -1 : step.image_index[at], window_start,
+              static_cast<int32_t>(place));
       const bool wanted =
           step.logits == LogitsOf::all || (step.logits == LogitsOf::last && i + 1 == count);
       if (wanted) add_output(first + i, !step.best_only);
     }
+    blocks += own < count;
   }
   image_rows_ = request.image_rows;
   show_taps_ = request.show_taps;
   shape_ = {.tokens = static_cast<int64_t>(ids_.size()),
             .outputs = static_cast<int64_t>(output_rows_.size()),
             .draft_taps = request.draft_taps,
-            .part = request.part};
+            .part = request.part,
+            .takes_drafts = blocks > 0};
 }
 
 void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelConfig& config,
@@ -231,7 +240,7 @@ void StepBatch::fill_drafts(std::span<const DraftRequest> requests, const ModelC
             .draft_block = config.dspark_block_size};
 }
 
-StepInputs StepBatch::inputs(const Sequences& sequences) const {
+StepInputs StepBatch::inputs(const Sequences& sequences, View<const int32_t> drafts) const {
   return {
       .rows = {.positions = view_of(positions_),
                .slots = view_of(slots_),
@@ -241,6 +250,8 @@ StepInputs StepBatch::inputs(const Sequences& sequences) const {
       .image_rows = image_rows_,
       .output_rows = view_of(output_rows_),
       .page_table = sequences.page_table(),
+      .draft_places = shape_.takes_drafts ? view_of(draft_places_) : View<const int32_t>(),
+      .drafts = shape_.takes_drafts ? drafts : View<const int32_t>(),
       .window_starts = windows_may_start_late_ ? view_of(window_starts_) : View<const int32_t>()};
 }
 

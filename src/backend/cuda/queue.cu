@@ -103,6 +103,7 @@ bool in_reach(const void* address) { return kind_of(address) != cudaMemoryTypeUn
 Queue::Queue(Arena arena) : arena_(std::move(arena)) {
   // A blocking stream: copies on the default stream wait for it.
   check(cudaStreamCreate(&stream_), "making a stream");
+  check(cudaEventCreateWithFlags(&noted_, cudaEventDisableTiming), "making an event");
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, 0),
         "counting multiprocessors");
   counters_ = static_cast<int32_t*>(keep(&counters_, nullptr, kCounters * sizeof(int32_t)));
@@ -110,10 +111,15 @@ Queue::Queue(Arena arena) : arena_(std::move(arena)) {
 
 Queue::~Queue() {
   wait();
+  check(cudaEventDestroy(noted_), "ending an event");
   check(cudaStreamDestroy(stream_), "ending a stream");
 }
 
 void Queue::wait() { check(cudaStreamSynchronize(stream_), "running kernels"); }
+
+void Queue::note() { check(cudaEventRecord(noted_, stream_), "noting a place"); }
+
+void Queue::wait_for_noted() { check(cudaEventSynchronize(noted_), "running kernels"); }
 
 void Queue::copy(void* to, const void* from, size_t bytes) {
   if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");

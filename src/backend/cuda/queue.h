@@ -19,6 +19,7 @@
 #include "ops/queue.h"
 #include "tensor/memory.h"
 
+struct CUevent_st;
 struct CUgraphExec_st;
 struct CUstream_st;
 
@@ -76,6 +77,9 @@ class Queue {
   int multiprocessors() const { return multiprocessors_; }
   // Waits until everything started has run. A kernel that failed ends the program with its name.
   void wait();
+  // Notes what was started so far; wait_for_noted() waits for that alone.
+  void note();
+  void wait_for_noted();
 
   // Starts a copy; host memory must be pinned and stay as it is until wait().
   void copy(void* to, const void* from, size_t bytes);
@@ -113,6 +117,7 @@ class Queue {
     size_t bytes = 0;
   };
   std::vector<Block> blocks_;
+  CUevent_st* noted_ = nullptr;
 };
 
 // Memory of one operation while it runs, in device memory and not zeroed: what it allocates is

@@ -22,6 +22,8 @@ bool in_reach(const void*) { return false; }
 Queue::Queue(Arena arena) : arena_(std::move(arena)) { CACHALOT_CHECK(false, "no CUDA"); }
 Queue::~Queue() = default;
 void Queue::wait() {}
+void Queue::note() {}
+void Queue::wait_for_noted() {}
 void Queue::copy(void*, const void*, size_t) {}
 void Queue::call(void (*)(void*), void*) {}
 void Queue::begin_capture() {}
