@@ -9,12 +9,8 @@
 namespace cachalot {
 namespace {
 
-// A pause takes 40 to 140 cycles: at most about 50 us before a waiter sleeps.
-constexpr int kSpins = 2000;
-
-int spins_for(int threads) {
-  // With more threads than CPUs the one waited for may need this CPU.
-  return threads <= static_cast<int>(available_cpus().size()) ? kSpins : 0;
+int spins_for(int threads, int spins) {
+  return threads <= static_cast<int>(available_cpus().size()) ? spins : 0;
 }
 
 int team_size(int threads) {
@@ -64,8 +60,8 @@ void TeamBarrier::wait() {
   wait_while(phase_, phase, spins_);
 }
 
-ThreadTeam::ThreadTeam(int threads)
-    : size_(team_size(threads)), spins_(spins_for(size_)), barrier_(size_, spins_) {
+ThreadTeam::ThreadTeam(int threads, int spins)
+    : size_(team_size(threads)), spins_(spins_for(size_, spins)), barrier_(size_, spins_) {
   const std::vector<int> cpus = available_cpus();
   const bool pinned = size_ <= static_cast<int>(cpus.size());
   try {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "base/cpu_info.h"
@@ -10,8 +11,13 @@ namespace cachalot {
 namespace {
 
 TEST(ThreadTeam, RunsEveryMemberOnce) {
-  for (int threads : {1, 2, 3, 8}) {
-    ThreadTeam team(threads);
+  for (const auto& [threads, spins] : {std::pair(1, ThreadTeam::kSpins),
+                                       {2, ThreadTeam::kSpins},
+                                       {2, 0},
+                                       {2, 20 * ThreadTeam::kSpins},
+                                       {3, ThreadTeam::kSpins},
+                                       {8, ThreadTeam::kSpins}}) {
+    ThreadTeam team(threads, spins);
     ASSERT_EQ(team.size(), threads);
     for (int round = 0; round < 200; ++round) {
       std::vector<int> calls(threads);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cpu_info.h"
+
 namespace cachalot {
 namespace {
 
@@ -21,6 +23,13 @@ void for_each_array(StepInputs& inputs, Visit visit) {
         &inputs.image_index, &inputs.output_rows, &inputs.draft_places, &inputs.window_starts}) {
     if (array->present()) visit(*array);
   }
+}
+
+// Between two layers' experts the GPU computes for 100 us and more, and a team that fell asleep
+// meanwhile takes hundreds to wake. So it waits up to a millisecond, if no member needs the CPU of
+// the thread that waits for the GPU.
+int spins_of(int threads) {
+  return threads <= CudaDevice::default_threads() ? 20 * ThreadTeam::kSpins : ThreadTeam::kSpins;
 }
 
 }  // namespace
@@ -53,8 +62,12 @@ class CudaDevice::Shower final : public Observer {
   std::vector<std::byte> values_;
 };
 
+int CudaDevice::default_threads() {
+  return std::max(1, static_cast<int>(available_cpus().size()) - 1);
+}
+
 CudaDevice::CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens)
-    : team(threads),
+    : team(threads, spins_of(threads)),
       queue(std::move(arena), team, isa),
       steps_{GrowingBuffer(cuda::pinned_memory()), GrowingBuffer(cuda::device_memory())},
       blocks_{GrowingBuffer(cuda::pinned_memory()), GrowingBuffer(cuda::device_memory())},

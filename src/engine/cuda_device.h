@@ -36,6 +36,9 @@ class GrowingBuffer {
 
 class CudaDevice {
  public:
+  // So many threads leave a CPU to the one that waits for the GPU, which polls.
+  static int default_threads();
+
   // most_tokens: of a step.
   CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens);
   void use_store(WeightStore* store) { queue.cpu().use_store(store); }
