@@ -187,7 +187,7 @@ class CycleRows {
   }
   // With the prompts behind them; valid as long as the rows.
   std::vector<SequenceStep> parts(std::span<const CycleRequest> requests,
-                                  std::span<const SequenceStep> prompts) const& {
+                                  std::span<const SequenceStep> prompts) const {
     std::vector<SequenceStep> parts;
     for (size_t i = 0; i < requests.size(); ++i) {
       parts.push_back({.sequence = requests[i].sequence,
