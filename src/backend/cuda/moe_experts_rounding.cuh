@@ -9,9 +9,8 @@ namespace cachalot::cuda {
 constexpr int kPieceValues = 8;  // 16 bytes: what a lane has of a row
 
 // A piece of a row, rounded; a warp calls, for 32 pieces in a row. Lanes c = 0..3 of four have a
-// group of 32 inputs; each brings inputs 8 c .. 8 c + 7 and leaves with the four words 4 c .. 4 c +
-// 3 of the group: word 4 j + c holds inputs 8 c + j and 8 c + j + 4, which is input_place().
-__device__ inline uint4 rounded_piece(uint4 eight) {
+// group of 32 inputs, 8 c .. 8 c + 7 each, and pair those of 8 c + j and 8 c + j + 4.
+__device__ inline void rounded_pairs(uint4 eight, uint32_t (&pairs)[4]) {
   const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
   float values[kPieceValues];
   float largest = 0;
@@ -25,9 +24,15 @@ __device__ inline uint4 rounded_piece(uint4 eight) {
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
   const Fp8Group fp8(largest);
-  uint32_t pairs[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) pairs[j] = packed_bf16(fp8.rounded(values[j], values[j + 4]));
+}
+
+// The same as rows have them: lane c leaves with the words 4 c .. 4 c + 3 of the group, where word
+// 4 j + c holds inputs 8 c + j and 8 c + j + 4, which is input_place().
+__device__ inline uint4 rounded_piece(uint4 eight) {
+  uint32_t pairs[4];
+  rounded_pairs(eight, pairs);
   // Lane c has column c of a 4 x 4 matrix of words and wants row c: two exchanges, of which each
   // swaps what lies on the other side of the diagonal.
   const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
