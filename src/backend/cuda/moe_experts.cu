@@ -2,6 +2,7 @@
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/moe_experts_parts.h"
+#include "backend/cuda/moe_experts_token.h"
 
 namespace cachalot::cuda {
 namespace {
@@ -87,6 +88,8 @@ void run(Queue& queue, const MoeExpertsArgs& args, const ExpertsElsewhere* elsew
   if (experts_are_arranged(args.experts, args.shared)) {
     CACHALOT_CHECK(args.input == ExpertInput::fp8,
                    "int8 inputs: matrices of this shape lie as FP8 inputs want them");
+    if (elsewhere == nullptr && moe_experts_token_takes(queue, args))
+      return moe_experts_token(queue, args);
     moe_experts_tiled(queue, args, elsewhere);
   } else {
     moe_experts_plain(queue, args, elsewhere);

@@ -9,14 +9,14 @@ namespace {
 
 constexpr int64_t kDim = 5120, kWidth = 2304;
 
-// A few experts of the released size: the reference is slow.
-MoeExpertsArgs released_experts(RandomTensors& random, int64_t tokens, int64_t experts,
-                                int64_t choices) {
+// A few experts, of the released size if nothing else is said: the reference is slow.
+MoeExpertsArgs some_experts(RandomTensors& random, int64_t tokens, int64_t experts, int64_t choices,
+                            int64_t dim = kDim, int64_t width = kWidth) {
   const View<ExpertMatrices> list = random.tensor<ExpertMatrices>({experts});
   for (int64_t e = 0; e < experts; ++e)
-    list.data[e] = {.w1 = random.fp4_matrix(kWidth, kDim),
-                    .w2 = random.fp4_matrix(kDim, kWidth),
-                    .w3 = random.fp4_matrix(kWidth, kDim)};
+    list.data[e] = {.w1 = random.fp4_matrix(width, dim),
+                    .w2 = random.fp4_matrix(dim, width),
+                    .w3 = random.fp4_matrix(width, dim)};
   const View<int32_t> ids = random.tensor<int32_t>({tokens, choices});
   std::vector<int32_t> all(static_cast<size_t>(experts));
   std::iota(all.begin(), all.end(), 0);
@@ -24,26 +24,26 @@ MoeExpertsArgs released_experts(RandomTensors& random, int64_t tokens, int64_t e
     std::shuffle(all.begin(), all.end(), random.engine());
     std::copy_n(all.begin(), choices, ids.row(t));
   }
-  return {.x = random.bf16s({tokens, kDim}, 0.1f),
+  return {.x = random.bf16s({tokens, dim}, 0.1f),
           .ids = ids,
           .weights = random.floats({tokens, choices}, 0.05f, 0.25f),
           .experts = {list.data, static_cast<size_t>(experts)},
-          .shared = {.w1 = random.fp8_matrix(kWidth, kDim),
-                     .w2 = random.fp8_matrix(kDim, kWidth),
-                     .w3 = random.fp8_matrix(kWidth, kDim)},
+          .shared = {.w1 = random.fp8_matrix(width, dim),
+                     .w2 = random.fp8_matrix(dim, width),
+                     .w3 = random.fp8_matrix(width, dim)},
           .limit = 10,
-          .y = random.tensor<bf16>({tokens, kDim})};
+          .y = random.tensor<bf16>({tokens, dim})};
 }
 
 // The rows of `args` from `first` on.
 MoeExpertsArgs rows_of(RandomTensors& random, const MoeExpertsArgs& args, int64_t first,
                        int64_t count) {
   MoeExpertsArgs out = args;
-  const int64_t k = args.ids.extent(1);
-  out.x = {args.x.row(first), {count, kDim}};
+  const int64_t k = args.ids.extent(1), dim = args.x.extent(1);
+  out.x = {args.x.row(first), {count, dim}};
   out.ids = {args.ids.row(first), {count, k}};
   out.weights = {args.weights.row(first), {count, k}};
-  out.y = random.tensor<bf16>({count, kDim});
+  out.y = random.tensor<bf16>({count, dim});
   return out;
 }
 
@@ -54,27 +54,56 @@ void run_on_gpu(const MoeExpertsArgs& args) {
 
 TEST(GpuExperts, AgreeAtTheReleasedSize) {
   RandomTensors random(1);
-  const MoeExpertsArgs args = released_experts(random, 5, 4, 3);
+  const MoeExpertsArgs args = some_experts(random, 5, 4, 3);
   CACHALOT_EXPECT_GPU_AGREES(moe_experts, args);
+}
+
+int64_t differing_values(const MoeExpertsArgs& part, const MoeExpertsArgs& all, int64_t first) {
+  int64_t differing = 0;
+  for (int64_t i = 0; i < part.y.elements(); ++i)
+    differing += part.y.data[i].bits != all.y.row(first)[i].bits;
+  return differing;
 }
 
 // Every token alone, among a few and among many: the same bits.
 TEST(GpuExperts, ATokenIsTheSameInEveryBatch) {
   RandomTensors random(2);
   constexpr int64_t kTokens = 600;
-  const MoeExpertsArgs all = released_experts(random, kTokens, 3, 2);
+  const MoeExpertsArgs all = some_experts(random, kTokens, 3, 2);
   run_on_gpu(all);
   int64_t first = 0;
   for (const int64_t count : {1, 2, 7, 16, 17, 33, 60, 100, 130, 200}) {
     SCOPED_TRACE(fmt::format("rows {} .. {}", first, first + count));
     const MoeExpertsArgs part = rows_of(random, all, first, count);
     run_on_gpu(part);
-    int64_t differing = 0;
-    for (int64_t i = 0; i < count * kDim; ++i)
-      differing += part.y.data[i].bits != all.y.row(first)[i].bits;
-    EXPECT_EQ(differing, 0);
+    EXPECT_EQ(differing_values(part, all, first), 0);
     first += count;
   }
+}
+
+// Operations of one token leave something for the next, of the same width or of another: several in
+// turn, of other shapes too, and each twice.
+TEST(GpuExperts, TokensAloneInTurnAreTheSameAsTogether) {
+  RandomTensors random(3);
+  constexpr int64_t kTokens = 20;
+  struct Shape {
+    int64_t experts, choices, dim, width;
+  };
+  std::vector<MoeExpertsArgs> together;
+  for (const Shape& shape : {Shape{9, 7, 1024, 512}, Shape{3, 1, 1536, 512}, Shape{4, 2, 512, 1152},
+                             Shape{8, 6, 2560, 1280}}) {
+    together.push_back(
+        some_experts(random, kTokens, shape.experts, shape.choices, shape.dim, shape.width));
+    run_on_gpu(together.back());
+  }
+  for (int64_t token = 0; token < kTokens; ++token)
+    for (const MoeExpertsArgs& all : together)
+      for (int time = 0; time < 2; ++time) {
+        const MoeExpertsArgs alone = rows_of(random, all, token, 1);
+        run_on_gpu(alone);
+        EXPECT_EQ(differing_values(alone, all, token), 0)
+            << "token " << token << ", width " << all.shared.w1.rows;
+      }
 }
 
 }  // namespace
