@@ -47,17 +47,19 @@ std::byte* GrowingBuffer::reserve(size_t bytes) {
 // Copies what an observer is shown to the host, and what it leaves there back.
 class CudaDevice::Shower final : public Observer {
  public:
-  explicit Shower(Observer* observer) : observer_(observer) {}
+  Shower(cuda::Queue& queue, Observer* observer) : queue_(queue), observer_(observer) {}
 
   void visit(std::string_view point, int64_t layer, ObservedTensor tensor) override {
     const auto bytes = static_cast<size_t>(tensor.shape.elements() * size_of(tensor.dtype));
     values_.resize(bytes);
+    queue_.wait();
     cuda::device_memory().copy(values_.data(), tensor.data, bytes);
     observer_->visit(point, layer, {tensor.dtype, values_.data(), tensor.shape});
     cuda::device_memory().copy(tensor.data, values_.data(), bytes);
   }
 
  private:
+  cuda::Queue& queue_;
   Observer* observer_;
   std::vector<std::byte> values_;
 };
@@ -118,7 +120,7 @@ StepInputs CudaDevice::bring(const StepInputs& host, const StepShape& shape) {
 }
 
 Observer* CudaDevice::shown_to(Observer* observer) {
-  shower_ = observer ? std::make_unique<Shower>(observer) : nullptr;
+  shower_ = observer ? std::make_unique<Shower>(queue.gpu(), observer) : nullptr;
   return shower_.get();
 }
 

@@ -1,9 +1,11 @@
 // prepare_query and write_window.
 #include <cuda_fp8.h>
 
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/rotary.h"
 #include "backend/cuda/row_units.h"
+#include "backend/cuda/window_write.cuh"
 
 namespace cachalot::cuda {
 namespace {
@@ -110,28 +112,12 @@ __global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParamete
   }
 }
 
-struct WriteParameters {
-  const int32_t *positions, *slots, *first_rows;
-  int64_t tokens;
-  const uint8_t* window_rows;
-  uint8_t* ring;
-  int ring_rows, units;
-};
-
 // A block per token; rows in units of the widest type that divides them.
 template <class Unit>
-__global__ void write_window_kernel(WriteParameters of) {
+__global__ void write_window_kernel(WindowWrite of) {
   let_next_start();
   wait_for_inputs();
-  const int64_t token = blockIdx.x;
-  // Of the rows of a sequence that share a ring row the last one stays.
-  const int64_t later = token + of.ring_rows;
-  if (later < of.tokens && of.first_rows[later] == of.first_rows[token]) return;
-  const int64_t to =
-      static_cast<int64_t>(of.slots[token]) * of.ring_rows + of.positions[token] % of.ring_rows;
-  const auto* from = reinterpret_cast<const Unit*>(of.window_rows) + token * of.units;
-  auto* row = reinterpret_cast<Unit*>(of.ring) + to * of.units;
-  for (int i = threadIdx.x; i < of.units; i += blockDim.x) row[i] = from[i];
+  write_window_row<Unit>(of, blockIdx.x);
 }
 
 }  // namespace
@@ -156,20 +142,16 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
          of);
 }
 
+// What follows, a product of the attention's output, can write the few rows beside it.
 void write_window(Queue& queue, const WriteWindowArgs& args) {
   check_shapes(args);
-  const int64_t row_bytes = args.ring.extent(2);
-  const bool wide = row_bytes % sizeof(uint4) == 0;
-  const WriteParameters of{.positions = args.rows.positions.data,
-                           .slots = args.rows.slots.data,
-                           .first_rows = args.rows.first_rows.data,
-                           .tokens = args.rows.tokens(),
-                           .window_rows = args.window_rows.data,
-                           .ring = args.ring.data,
-                           .ring_rows = static_cast<int>(args.ring.extent(1)),
-                           .units = static_cast<int>(wide ? row_bytes / sizeof(uint4) : row_bytes)};
+  queue.held().hold(queue, args);
+}
+
+void start_alone(Queue& queue, const WriteWindowArgs& args) {
+  const WindowWrite of(args);
   const LaunchShape shape{.blocks = static_cast<unsigned>(args.rows.tokens()), .threads = 64};
-  if (wide) {
+  if (of.wide) {
     launch(queue, "write_window", write_window_kernel<uint4>, shape, of);
   } else {
     launch(queue, "write_window", write_window_kernel<uint8_t>, shape, of);

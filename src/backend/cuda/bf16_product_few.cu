@@ -11,10 +11,12 @@
 
 #include "backend/cuda/bf16_product_few.h"
 #include "backend/cuda/bf16_product_parts.cuh"
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ptx/load_matrices.h"
 #include "backend/cuda/ptx/mma_bf16.h"
 #include "backend/cuda/ptx/row_copies.h"
+#include "backend/cuda/window_write.cuh"
 
 namespace cachalot::cuda {
 namespace {
@@ -54,7 +56,7 @@ __device__ __forceinline__ void expand(uint32_t word, uint32_t factor, uint32_t&
   second = times(small_bf16_pair(picked_bytes(word, word, 0xB3A2)), factor);
 }
 
-__global__ void __launch_bounds__(kThreads, 2) multiply_by_warps(const Few p) {
+__device__ __forceinline__ void multiply_by_warps(const Few& p) {
   extern __shared__ __align__(128) uint8_t shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int columns = p.shape.columns, tokens = p.shape.tokens;
@@ -181,6 +183,18 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_by_warps(const Few p) {
   }
 }
 
+__global__ void __launch_bounds__(kThreads, 2) multiply_alone(const Few p) { multiply_by_warps(p); }
+
+// A block more for each row of the window that is to be written.
+__global__ void __launch_bounds__(kThreads, 2)
+    multiply_and_write(const Few p, const WindowWrite window, int blocks) {
+  const int row = static_cast<int>(blockIdx.x) - blocks;
+  if (row < 0) return multiply_by_warps(p);
+  let_next_start();
+  wait_for_inputs();
+  write_window_row<uint4>(window, row);
+}
+
 }  // namespace
 
 bool fits_few(const Product& product) {
@@ -198,18 +212,30 @@ void multiply_few(Queue& queue, const Product& product) {
   const auto groups = static_cast<int>(product.groups), columns = static_cast<int>(weight.columns);
   const auto tokens = static_cast<int>(product.tokens);
   const int shared_bytes = kSlabsAt + 2 * slab_bytes(tokens) + 2 * (columns / 32) * 4;
-  launch(queue, product.operation, multiply_by_warps,
-         {.blocks = dim3(static_cast<unsigned>(weight.rows / kTileRows)),
-          .threads = kThreads,
-          .shared_bytes = static_cast<size_t>(std::max(shared_bytes, kLeastSharedBytes))},
-         Few{.codes = weight.codes.data,
-             .scales = weight.scales.data,
-             .x = reinterpret_cast<const uint4*>(product.x),
-             .shape = {.groups = groups,
-                       .rows = static_cast<int>(weight.rows) / groups,
-                       .columns = columns,
-                       .tokens = tokens},
-             .output = {product.bias, product.y, product.y_f32}});
+  const Few few{.codes = weight.codes.data,
+                .scales = weight.scales.data,
+                .x = reinterpret_cast<const uint4*>(product.x),
+                .shape = {.groups = groups,
+                          .rows = static_cast<int>(weight.rows) / groups,
+                          .columns = columns,
+                          .tokens = tokens},
+                .output = {product.bias, product.y, product.y_f32}};
+  const int64_t blocks = weight.rows / kTileRows;
+  LaunchShape shape{.blocks = static_cast<unsigned>(blocks),
+                    .threads = kThreads,
+                    .shared_bytes = static_cast<size_t>(std::max(shared_bytes, kLeastSharedBytes))};
+  const Bytes x{product.x, product.tokens * groups * columns * int64_t{sizeof(bf16)}};
+  const int64_t results = product.tokens * weight.rows;
+  const Bytes y = product.y != nullptr ? Bytes{product.y, results * int64_t{sizeof(bf16)}}
+                                       : Bytes{product.y_f32, results * int64_t{sizeof(float)}};
+  const auto window = queue.held().take<WriteWindowArgs>([&](const WriteWindowArgs& held) {
+    return WindowWrite(held).wide && blocks + held.rows.tokens() <= queue.multiprocessors() &&
+           !overlap({y}, {held.window_rows, held.ring}) && !overlap({x}, {held.ring});
+  });
+  if (!window) return launch(queue, product.operation, multiply_alone, shape, few);
+  shape.blocks.x += static_cast<unsigned>(window->rows.tokens());
+  launch(queue, product.operation, multiply_and_write, shape, few, WindowWrite(*window),
+         static_cast<int>(blocks));
 }
 
 }  // namespace cachalot::cuda

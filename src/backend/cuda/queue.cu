@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/queue.h"
 
@@ -100,7 +101,7 @@ bool on_device(const void* address) { return kind_of(address) == cudaMemoryTypeD
 
 bool in_reach(const void* address) { return kind_of(address) != cudaMemoryTypeUnregistered; }
 
-Queue::Queue(Arena arena) : arena_(std::move(arena)) {
+Queue::Queue(Arena arena) : arena_(std::move(arena)), held_(std::make_unique<HeldOperation>()) {
   // A blocking stream: copies on the default stream wait for it.
   check(cudaStreamCreate(&stream_), "making a stream");
   check(cudaEventCreateWithFlags(&noted_, cudaEventDisableTiming), "making an event");
@@ -115,27 +116,29 @@ Queue::~Queue() {
   check(cudaStreamDestroy(stream_), "ending a stream");
 }
 
-void Queue::wait() { check(cudaStreamSynchronize(stream_), "running kernels"); }
+void Queue::start_held() { held_->start(*this); }
 
-void Queue::note() { check(cudaEventRecord(noted_, stream_), "noting a place"); }
+void Queue::wait() { check(cudaStreamSynchronize(stream()), "running kernels"); }
+
+void Queue::note() { check(cudaEventRecord(noted_, stream()), "noting a place"); }
 
 void Queue::wait_for_noted() { check(cudaEventSynchronize(noted_), "running kernels"); }
 
 void Queue::copy(void* to, const void* from, size_t bytes) {
-  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
+  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()), "copying");
 }
 
 void Queue::call(void (*call)(void* data), void* data) {
-  check(cudaLaunchHostFunc(stream_, call, data), "calling the host");
+  check(cudaLaunchHostFunc(stream(), call, data), "calling the host");
 }
 
 void Queue::begin_capture() {
-  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step");
+  check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a step");
 }
 
 std::unique_ptr<Graph> Queue::end_capture() {
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream_, &graph), "capturing a step");
+  check(cudaStreamEndCapture(stream(), &graph), "capturing a step");
   cudaGraphExec_t instance = nullptr;
   check(cudaGraphInstantiate(&instance, graph, 0), "making a graph of a step");
   check(cudaGraphDestroy(graph), "making a graph of a step");
@@ -143,7 +146,7 @@ std::unique_ptr<Graph> Queue::end_capture() {
 }
 
 void Queue::launch(const Graph& graph) {
-  check(cudaGraphLaunch(graph.graph_, stream_), "starting a step's graph");
+  check(cudaGraphLaunch(graph.graph_, stream()), "starting a step's graph");
 }
 
 Graph::~Graph() { check(cudaGraphExecDestroy(graph_), "ending a graph"); }

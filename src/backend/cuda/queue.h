@@ -1,6 +1,7 @@
 // cuda::Queue: the operations of the seam on one NVIDIA Hopper GPU, started in order on one stream.
-// An operation returns once its kernels are queued; memory of the device is read and written when
-// they run.
+// An operation returns once its kernels are queued, or once it is held back for the operation
+// behind it, which may make one kernel of both (held_operation.h); memory of the device is read and
+// written when they run.
 //
 // Everything an operation is given lies in device memory (device_memory()), except what says
 // otherwise in its args struct. A build without CUDA has the same symbols (backend/no_cuda), of
@@ -62,6 +63,8 @@ class Graph {
   CUgraphExec_st* graph_;
 };
 
+class HeldOperation;
+
 class Queue {
  public:
   // find_device() has succeeded. `arena` lies in device_memory().
@@ -73,8 +76,14 @@ class Queue {
   Arena& arena() { return arena_; }
   void label(std::string_view) {}
 
-  CUstream_st* stream() const { return stream_; }
+  // For whoever starts something on it: what was held back comes first.
+  CUstream_st* stream() {
+    start_held();
+    return stream_;
+  }
   int multiprocessors() const { return multiprocessors_; }
+  HeldOperation& held() { return *held_; }
+  void start_held();
   // Waits until everything started has run. A kernel that failed ends the program with its name.
   void wait();
   // Notes what was started so far; wait_for_noted() waits for that alone.
@@ -118,6 +127,7 @@ class Queue {
   };
   std::vector<Block> blocks_;
   CUevent_st* noted_ = nullptr;
+  std::unique_ptr<HeldOperation> held_;
 };
 
 // Memory of one operation while it runs, in device memory and not zeroed: what it allocates is

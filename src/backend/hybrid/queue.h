@@ -33,9 +33,11 @@ class Queue {
 
   // See ops/host_access.h.
   void copy_to_host(void* to, const void* from, size_t bytes) {
+    gpu_.start_held();
     cuda::device_memory().copy(to, from, bytes);
   }
   void copy_from_host(void* to, const void* from, size_t bytes) {
+    gpu_.start_held();
     cuda::device_memory().copy(to, from, bytes);
   }
 

@@ -9,6 +9,8 @@
 
 namespace cachalot::cuda {
 
+class HeldOperation {};
+
 Result<DeviceInfo> find_device() {
   return fail("this program was built without CUDA: build it where nvcc (CUDA 12.8 or later) is");
 }
@@ -21,6 +23,7 @@ bool in_reach(const void*) { return false; }
 
 Queue::Queue(Arena arena) : arena_(std::move(arena)) { CACHALOT_CHECK(false, "no CUDA"); }
 Queue::~Queue() = default;
+void Queue::start_held() {}
 void Queue::wait() {}
 void Queue::note() {}
 void Queue::wait_for_noted() {}

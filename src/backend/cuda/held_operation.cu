@@ -1,0 +1,11 @@
+#include "backend/cuda/held_operation.h"
+
+namespace cachalot::cuda {
+
+void HeldOperation::start(Queue& queue) {
+  // Nothing is held any more when its kernels are started: they ask for the stream too.
+  const auto operation = std::exchange(operation_, std::monostate{});
+  if (const auto* window = std::get_if<WriteWindowArgs>(&operation)) start_alone(queue, *window);
+}
+
+}  // namespace cachalot::cuda

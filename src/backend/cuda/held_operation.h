@@ -1,0 +1,63 @@
+// What a queue holds back, because what comes behind it may be able to run in the same kernel. If
+// that is not so, it is started before anything else is. The order of operations stays what it was;
+// nothing that is held uses a Scratch.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "backend/cuda/queue.h"
+
+namespace cachalot::cuda {
+
+// Memory that an operation reads or writes. Kernels of one operation may run before, beside and
+// after those of another where they share none that either of them writes.
+struct Bytes {
+  const std::byte* data = nullptr;
+  int64_t count = 0;
+
+  Bytes(const void* data, int64_t count)
+      : data(static_cast<const std::byte*>(data)), count(count) {}
+  template <class T>
+  Bytes(const View<T>& view) : Bytes(view.data, view.absent() ? 0 : view.bytes()) {}
+
+  bool overlaps(const Bytes& other) const {
+    return data < other.data + other.count && other.data < data + count;
+  }
+};
+inline bool overlap(std::initializer_list<Bytes> some, std::initializer_list<Bytes> others) {
+  bool any = false;
+  for (const Bytes& one : some)
+    for (const Bytes& other : others) any |= one.overlaps(other);
+  return any;
+}
+
+class HeldOperation {
+ public:
+  template <class Args>
+  void hold(Queue& queue, const Args& args) {
+    start(queue);
+    operation_ = args;
+  }
+  // What is held, if it is of this kind and `fits`, for whoever starts it now.
+  template <class Args, class Fits>
+  std::optional<Args> take(Fits fits) {
+    const Args* args = std::get_if<Args>(&operation_);
+    if (args == nullptr || !fits(*args)) return std::nullopt;
+    std::optional<Args> taken = *args;
+    operation_ = std::monostate{};
+    return taken;
+  }
+  // Alone.
+  void start(Queue& queue);
+
+ private:
+  std::variant<std::monostate, WriteWindowArgs> operation_;
+};
+
+// Without holding it back.
+void start_alone(Queue& queue, const WriteWindowArgs& args);
+
+}  // namespace cachalot::cuda
