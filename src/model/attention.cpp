@@ -180,29 +180,46 @@ void update_picks(Q& queue, const Context& context, int64_t layer, View<const bf
   }
 }
 
-}  // namespace
-
+// Before its rotation.
 template <class Q>
-View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
-                             View<bf16> q) {
+View<bf16> key_value_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x) {
   const ModelConfig& config = context.config;
   const AttentionWeights& weights = context.weights.layers[static_cast<size_t>(layer)].attention;
-  const int64_t n = context.tokens();
-  const View<uint8_t> window_rows =
-      queue.arena().template allocate<uint8_t>({n, window_row_bytes(config.head_dim)});
-  ArenaScope scope(queue.arena());
-  const View<bf16> kv = queue.arena().template allocate<bf16>({n, config.head_dim});
+  const View<bf16> kv = queue.arena().template allocate<bf16>({context.tokens(), config.head_dim});
   linear(Within(queue, kKeyValue).queue(), LinearArgs{.x = x,
                                                       .weight = weights.wkv,
                                                       .norm = weights.kv_norm,
                                                       .norm_eps = config.norm_eps,
                                                       .y = kv});
-  prepare_query(Within(queue, rotation_part(config.ratio(layer), q.present())).queue(),
+  return kv;
+}
+
+// Rotates q, if there is one, and makes the window rows of `kv`.
+template <class Q>
+void rotate(Q& queue, const Context& context, int64_t layer, View<const bf16> kv, View<bf16> q,
+            View<uint8_t> window_rows) {
+  const int64_t ratio = context.config.ratio(layer);
+  prepare_query(Within(queue, rotation_part(ratio, q.present())).queue(),
                 PrepareQueryArgs{.rows = context.inputs.rows,
-                                 .frequencies = context.constants.frequencies(config.ratio(layer)),
+                                 .frequencies = context.constants.frequencies(ratio),
                                  .q = q,
                                  .kv = kv,
                                  .window_rows = window_rows});
+}
+
+template <class Q>
+View<uint8_t> allocate_window_rows(Q& queue, const Context& context) {
+  return queue.arena().template allocate<uint8_t>(
+      {context.tokens(), window_row_bytes(context.config.head_dim)});
+}
+
+}  // namespace
+
+template <class Q>
+View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x) {
+  const View<uint8_t> window_rows = allocate_window_rows(queue, context);
+  ArenaScope scope(queue.arena());
+  rotate(queue, context, layer, key_value_of(queue, context, layer, x), {}, window_rows);
   return window_rows;
 }
 
@@ -224,11 +241,14 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
                                                          .norm = weights.q_norm,
                                                          .norm_eps = config.norm_eps,
                                                          .y = query_latent});
+  // Of the same x: beside one another where a queue can.
+  const View<bf16> kv = key_value_of(queue, context, layer, x);
   View<bf16> q = arena.allocate<bf16>({n, heads * head_dim});
   linear(Within(queue, kQueries).queue(),
          LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
   q.shape = {n, heads, head_dim};
-  const View<uint8_t> window_rows = window_rows_of(queue, context, layer, x, q);
+  const View<uint8_t> window_rows = allocate_window_rows(queue, context);
+  rotate(queue, context, layer, kv, q, window_rows);
 
   PagedRows<const uint8_t> latents;
   if (ratio > 0) {
@@ -269,7 +289,8 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
          LinearArgs{.x = low, .weight = weights.wo_b, .y = output});
 }
 
-#define CACHALOT_INSTANTIATE(Q) \
+#define CACHALOT_INSTANTIATE(Q)                                                         \
+  template View<uint8_t> window_rows_of(Q&, const Context&, int64_t, View<const bf16>); \
   template void attention(Q&, const Context&, int64_t, View<const bf16>, const Picks&, View<bf16>);
 CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)
 #undef CACHALOT_INSTANTIATE

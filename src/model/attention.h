@@ -14,9 +14,8 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
                const Picks& picks, View<bf16> output);
 
 // The window row of every token, key and value in one, from a layer's normed input; allocated in
-// the caller's arena scope. With q ([tokens, heads, head_dim]) the queries are rotated too.
+// the caller's arena scope.
 template <class Q>
-View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
-                             View<bf16> q);
+View<uint8_t> window_rows_of(Q& queue, const Context& context, int64_t layer, View<const bf16> x);
 
 }  // namespace cachalot

@@ -169,7 +169,7 @@ void absorb(Q& queue, const Context& context, View<const bf16> taps) {
   for (int64_t layer = config.n_layers; layer < config.n_layers + config.n_mtp_layers; ++layer) {
     const Within stage_part(queue, kStageWindow, layer);
     ArenaScope stage(queue.arena());
-    const View<uint8_t> rows = window_rows_of(queue, context, layer, x, {});
+    const View<uint8_t> rows = window_rows_of(queue, context, layer, x);
     write_window(Within(queue, kStageRing).queue(),
                  WriteWindowArgs{.rows = context.inputs.rows,
                                  .window_rows = rows,
