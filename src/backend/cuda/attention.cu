@@ -1,10 +1,8 @@
 // prepare_query and write_window.
-#include <cuda_fp8.h>
-
+#include "backend/cuda/dense_fp8_few.h"
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/rotary.h"
-#include "backend/cuda/row_units.h"
+#include "backend/cuda/window_rows.cuh"
 #include "backend/cuda/window_write.cuh"
 
 namespace cachalot::cuda {
@@ -12,46 +10,15 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-struct PrepareParameters {
-  const int32_t* positions;
-  const float* frequencies;
-  int pairs;
+struct Preparation {
+  WindowRows rows;
   __nv_bfloat16* q;  // may be nullptr
-  int heads, head_dim;
-  const __nv_bfloat16* kv;
-  uint8_t* window_rows;
-  int row_bytes;
+  int heads;
 };
 
-// A warp makes 32 channels of the window row, a lane each.
-__device__ void quantize_group(const PrepareParameters& of, int64_t token, int group, float value,
-                               const float2* turns) {
-  const int lane = threadIdx.x % 32, channel = group * 32 + lane;
-  const int rotated = channel - (of.head_dim - 2 * of.pairs);
-  const float other = __shfl_xor_sync(~0u, value, 1);
-  if (rotated >= 0) {
-    const float2 turn = turns[rotated / 2];
-    const bool second = lane % 2 != 0;
-    const float2 pair = second ? rotate_pair(other, value, turn.x, turn.y)
-                               : rotate_pair(value, other, turn.x, turn.y);
-    value = rounded_to_bf16(second ? pair.y : pair.x);
-  }
-  float largest = fabsf(value);
-  for (int step = 16; step > 0; step /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-  }
-  // The smallest power of two >= largest / 448 (number_formats.h): at least 2^-22, so that its
-  // inverse is exact and multiplying by it is the division.
-  const uint32_t bits = __float_as_uint(__fmul_rn(fmaxf(largest, 1e-4f), 0x1.24924ap-9f));
-  const uint32_t code = (bits >> 23) + ((bits & 0x7FFFFFu) != 0);
-  const float inverse = __uint_as_float((254 - code) << 23);
-  uint8_t* row = of.window_rows + token * of.row_bytes;
-  row[channel] = __nv_cvt_float_to_fp8(value * inverse, __NV_SATFINITE, __NV_E4M3);
-  if (lane == 0) row[of.head_dim + group] = static_cast<uint8_t>(code);
-}
-
 // A block per token. Of q only the rotated channels are touched.
-__global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParameters of) {
+__global__ void __launch_bounds__(kThreads) prepare_query_kernel(Preparation with) {
+  const WindowRows& of = with.rows;
   extern __shared__ float2 turns[];  // [pairs]
   let_next_start();
   const int64_t token = blockIdx.x;
@@ -66,19 +33,22 @@ __global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParamete
   // Everything a thread loads is on its way before the first value is used.
   constexpr int kGroups = 2, kHeads = 8;
   const int groups = of.head_dim / 32;
+  const auto turn_of = [&](int group) {
+    const int turned = of.turned_channel(group * 32 + lane);
+    return turned >= 0 ? turns[turned / 2] : float2{};
+  };
   float values[kGroups];
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const int group = warp + i * kWarps;
     values[i] = group < groups ? __bfloat162float(kv[group * 32 + lane]) : 0.0f;
   }
-  auto* heads =
-      of.q == nullptr
-          ? nullptr
-          : reinterpret_cast<__nv_bfloat162*>(of.q + token * of.heads * of.head_dim + of.head_dim) -
-                of.pairs;
+  auto* heads = with.q == nullptr ? nullptr
+                                  : reinterpret_cast<__nv_bfloat162*>(
+                                        with.q + token * with.heads * of.head_dim + of.head_dim) -
+                                        of.pairs;
   const int stride = of.head_dim / 2;
-  const int head_count = of.q == nullptr ? 0 : of.heads;
+  const int head_count = with.q == nullptr ? 0 : with.heads;
   __nv_bfloat162 first[kHeads];
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
@@ -105,10 +75,10 @@ __global__ void __launch_bounds__(kThreads) prepare_query_kernel(PrepareParamete
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
     const int group = warp + i * kWarps;
-    if (group < groups) quantize_group(of, token, group, values[i], turns);
+    if (group < groups) quantize_group(of, token, group, values[i], turn_of(group));
   }
   for (int group = warp + kGroups * kWarps; group < groups; group += kWarps) {
-    quantize_group(of, token, group, __bfloat162float(kv[group * 32 + lane]), turns);
+    quantize_group(of, token, group, __bfloat162float(kv[group * 32 + lane]), turn_of(group));
   }
 }
 
@@ -124,22 +94,33 @@ __global__ void write_window_kernel(WindowWrite of) {
 
 void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
   check_shapes(args);
-  const int64_t head_dim = args.kv.extent(1), pairs = args.frequencies.extent(0);
-  const PrepareParameters of{
-      .positions = args.rows.positions.data,
-      .frequencies = args.frequencies.data,
-      .pairs = static_cast<int>(pairs),
-      .q = args.q.present() ? reinterpret_cast<__nv_bfloat16*>(args.q.data) : nullptr,
-      .heads = args.q.present() ? static_cast<int>(args.q.extent(1)) : 0,
-      .head_dim = static_cast<int>(head_dim),
-      .kv = reinterpret_cast<const __nv_bfloat16*>(args.kv.data),
-      .window_rows = args.window_rows.data,
-      .row_bytes = static_cast<int>(args.window_rows.extent(1))};
-  launch(queue, "prepare_query", prepare_query_kernel,
-         {.blocks = static_cast<unsigned>(args.rows.tokens()),
-          .threads = kThreads,
-          .shared_bytes = static_cast<size_t>(pairs) * sizeof(float2)},
-         of);
+  const int64_t tokens = args.rows.tokens(), pairs = args.frequencies.extent(0);
+  const WindowRows rows{.positions = args.rows.positions.data,
+                        .frequencies = args.frequencies.data,
+                        .pairs = static_cast<int>(pairs),
+                        .head_dim = static_cast<int>(args.kv.extent(1)),
+                        .kv = reinterpret_cast<const __nv_bfloat16*>(args.kv.data),
+                        .rows = args.window_rows.data,
+                        .row_bytes = static_cast<int>(args.window_rows.extent(1))};
+  // The product that makes q turns it too.
+  const auto product = queue.held().take<LinearArgs>([&](const LinearArgs& held) {
+    return args.q.present() && held.y.data == args.q.data && held.norm.absent() &&
+           held.bias.absent() && held.x.extent(0) == tokens &&
+           held.y.elements() == args.q.elements() && fits_turning(held.weight, tokens) &&
+           !overlap({held.y}, {args.kv}) && !overlap({args.window_rows}, {held.x, held.y});
+  });
+  if (product) {
+    linear_fp8_few_turned(queue, product->weight, product->x.data, args.q.data, rows, tokens);
+    return;
+  }
+  launch(
+      queue, "prepare_query", prepare_query_kernel,
+      {.blocks = static_cast<unsigned>(tokens),
+       .threads = kThreads,
+       .shared_bytes = static_cast<size_t>(pairs) * sizeof(float2)},
+      Preparation{.rows = rows,
+                  .q = args.q.present() ? reinterpret_cast<__nv_bfloat16*>(args.q.data) : nullptr,
+                  .heads = args.q.present() ? static_cast<int>(args.q.extent(1)) : 0});
 }
 
 // What follows, a product of the attention's output, can write the few rows beside it.

@@ -41,11 +41,15 @@ void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& 
   normalize(queue, weight, x.rows, out);
 }
 
+bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
+  return rows > 0 && out.y_f32 == nullptr && weight.quantized() && fits_tensor_cores(weight) &&
+         fits_few(weight, rows) && quantizes_itself(weight, rows);
+}
+
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
                 int64_t rows, const Fp8Output& out) {
   if (rows == 0) return;
-  if (out.y_f32 == nullptr && fits_tensor_cores(weight) && fits_few(weight, rows) &&
-      quantizes_itself(weight, rows)) {
+  if (quantizes_inside(weight, rows, out)) {
     CACHALOT_CHECK(aligned(x), "x at {}", static_cast<const void*>(x));
     if (!linear_fp8_few(queue, weight, x, rows, out)) normalize(queue, weight, rows, out);
     return;

@@ -27,5 +27,7 @@ void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& 
 // The same of x [rows, weight.columns], at a multiple of 16 bytes, which is quantized first.
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
                 int64_t rows, const Fp8Output& out);
+// Whether that is one kernel, which can take up what stands beside it (dense_fp8_few.h).
+bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
 
 }  // namespace cachalot::cuda

@@ -5,6 +5,7 @@ namespace cachalot::cuda {
 void HeldOperation::start(Queue& queue) {
   // Nothing is held any more when its kernels are started: they ask for the stream too.
   const auto operation = std::exchange(operation_, std::monostate{});
+  if (const auto* linear = std::get_if<LinearArgs>(&operation)) start_alone(queue, *linear);
   if (const auto* window = std::get_if<WriteWindowArgs>(&operation)) start_alone(queue, *window);
 }
 

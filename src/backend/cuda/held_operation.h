@@ -54,10 +54,11 @@ class HeldOperation {
   void start(Queue& queue);
 
  private:
-  std::variant<std::monostate, WriteWindowArgs> operation_;
+  std::variant<std::monostate, LinearArgs, WriteWindowArgs> operation_;
 };
 
 // Without holding it back.
+void start_alone(Queue& queue, const LinearArgs& args);
 void start_alone(Queue& queue, const WriteWindowArgs& args);
 
 }  // namespace cachalot::cuda

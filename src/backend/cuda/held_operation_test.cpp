@@ -6,6 +6,8 @@
 namespace cachalot {
 namespace {
 
+constexpr int64_t kDim = 5120;
+
 // Started in turn; what they write is looked at when all have run.
 class Operations {
  public:
@@ -79,9 +81,66 @@ class HeldOperation : public testing::TestWithParam<int64_t> {
 
   int64_t tokens() const { return GetParam(); }
   int32_t rows() const { return static_cast<int32_t>(tokens()); }
+  View<bf16> on_device(View<const bf16> host) {
+    return Operations::on_device(DraftTapArgs{.taps = {const_cast<bf16*>(host.data), host.shape}})
+        .taps;
+  }
+  LinearArgs linear_args(View<const bf16> x, int64_t out, bool norm) {
+    LinearArgs args{.x = x,
+                    .weight = random_.fp8_matrix(out, x.extent(1)),
+                    .norm_eps = 1e-6f,
+                    .y = random_.tensor<bf16>({tokens(), out})};
+    if (norm) args.norm = random_.bf16s({out}, 0.1f, 1);
+    return args;
+  }
+  LinearArgs linear_of(View<bf16> x, int64_t out, bool norm) {
+    LinearArgs args = Operations::on_device(linear_args(random_.bf16s(x.shape), out, norm));
+    args.x = x;
+    return args;
+  }
   RandomTensors random_{17};
   Operations operations_;
 };
+
+TEST_P(HeldOperation, TwoProductsOfTheSameRows) {
+  const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(x, 512, true));
+  // Of another kind, and with no norm.
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(x, 128, true));
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(x, 512, false));
+  operations_.expect_same_bytes_together();
+}
+
+TEST_P(HeldOperation, ProductsOfOtherRows) {
+  const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  const View<bf16> other = on_device(random_.bf16s({tokens(), kDim}));
+  operations_.add(cuda::linear, linear_of(other, 512, true));
+  operations_.expect_same_bytes_together();
+}
+
+TEST_P(HeldOperation, QueriesAndTheirRotation) {
+  for (const bool same : {true, false}) {
+    Operations operations;
+    const View<bf16> x = on_device(random_.bf16s({tokens(), 1280}));
+    LinearArgs queries = linear_of(x, 32768, false);
+    operations.add(cuda::linear, queries);
+    const SequencePart parts[] = {{.slot = 0, .first = 1048560, .count = rows() - rows() / 2},
+                                  {.slot = 1, .first = 3, .count = rows() / 2}};
+    std::vector<SequencePart> some(parts, parts + (tokens() > 1 ? 2 : 1));
+    PrepareQueryArgs rotation{.rows = random_.step(some), .frequencies = random_.frequencies(32)};
+    rotation.q = random_.bf16s({tokens(), 64, 512});
+    rotation.kv = random_.bf16s({tokens(), 512});
+    rotation.window_rows = random_.tensor<uint8_t>({tokens(), window_row_bytes(512)});
+    rotation = Operations::on_device(rotation);
+    if (same) rotation.q.data = queries.y.data;
+    operations.add(cuda::prepare_query, rotation);
+    operations.expect_same_bytes_together();
+  }
+}
 
 TEST_P(HeldOperation, WindowRowsAndTheOutputsProduct) {
   const int64_t row_bytes = window_row_bytes(512);

@@ -1,19 +1,56 @@
 #include "backend/cuda/dense_bf16.h"
 #include "backend/cuda/dense_fp8.h"
+#include "backend/cuda/dense_fp8_few.h"
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
 
 namespace cachalot::cuda {
+namespace {
+
+Fp8Output output_of(const LinearArgs& args) {
+  return {.y = args.y.data,
+          .y_f32 = args.y_f32.data,
+          .bias = args.bias.data,
+          .norm = args.norm.data,
+          .norm_eps = args.norm_eps};
+}
+
+bool is_one_kernel(const LinearArgs& args) {
+  return quantizes_inside(args.weight, args.x.extent(0), output_of(args));
+}
+
+// Kernels of few rows that wait for one another gain most by not being two: products of the same
+// rows, and queries with what turns them (attention.cu).
+bool start_with_held(Queue& queue, const LinearArgs& args) {
+  const auto other = queue.held().take<LinearArgs>([&](const LinearArgs& held) {
+    return held.x.data == args.x.data && held.x.shape == args.x.shape && held.norm.present() &&
+           args.norm.present() && is_one_kernel(held) && is_one_kernel(args) &&
+           !overlap({held.y}, {args.x, args.y}) && !overlap({args.y}, {held.x});
+  });
+  if (!other) return false;
+  if (linear_fp8_few_pair(queue, args.x.data, args.x.extent(0), {other->weight, output_of(*other)},
+                          {args.weight, output_of(args)})) {
+    return true;
+  }
+  start_alone(queue, *other);
+  return false;
+}
+
+}  // namespace
 
 void linear(Queue& queue, const LinearArgs& args) {
   check_shapes(args);
+  if (start_with_held(queue, args)) return;
+  const bool may_join =
+      is_one_kernel(args) && (args.norm.present() || fits_turning(args.weight, args.x.extent(0)));
+  if (may_join) return queue.held().hold(queue, args);
+  start_alone(queue, args);
+}
+
+void start_alone(Queue& queue, const LinearArgs& args) {
   if (!args.weight.quantized()) return linear_bf16(queue, args);
   Scratch scratch(queue);
-  linear_fp8(queue, scratch, args.weight, args.x.data, args.x.extent(0),
-             {.y = args.y.data,
-              .y_f32 = args.y_f32.data,
-              .bias = args.bias.data,
-              .norm = args.norm.data,
-              .norm_eps = args.norm_eps});
+  linear_fp8(queue, scratch, args.weight, args.x.data, args.x.extent(0), output_of(args));
 }
 
 }  // namespace cachalot::cuda
