@@ -8,6 +8,8 @@
 #include "backend/cuda/cluster_occupancy.h"
 #include "backend/cuda/dense_fp8_few.h"
 #include "backend/cuda/dense_fp8_few_block.cuh"
+#include "backend/cuda/held_operation.h"
+#include "backend/cuda/hyper_mixes.cuh"
 
 namespace cachalot::cuda {
 namespace {
@@ -32,21 +34,24 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
   multiply_tile<Product, kQuantizes, ending>(p, static_cast<int>(blockIdx.x), shared);
 }
 
-// Two products of the same rows of x with a norm, each by blocks of its own.
+// Two products of the same rows of x with a norm, each by blocks of its own, and by some more the
+// coefficients of the collapse that made x.
 struct FewPair {
   Few first, second;
-  int first_blocks;
+  int first_blocks, blocks;
 };
-using OfPair = WeightTimesTokens<8>;
+using Few8 = WeightTimesTokens<8>;
 
 __global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
-    multiply_pair(const __grid_constant__ FewPair p) {
-  extern __shared__ uint8_t shared[];
+    multiply_pair(const __grid_constant__ FewPair p, const Mixes mixes) {
+  extern __shared__ __align__(128) uint8_t memory[];
   const auto block = static_cast<int>(blockIdx.x);
   if (block < p.first_blocks) {
-    multiply_tile<OfPair, true, Ending::normed>(p.first, block, shared);
+    multiply_tile<Few8, true, Ending::normed>(p.first, block, memory);
+  } else if (block < p.blocks) {
+    multiply_tile<Few8, true, Ending::normed>(p.second, block - p.first_blocks, memory);
   } else {
-    multiply_tile<OfPair, true, Ending::normed>(p.second, block - p.first_blocks, shared);
+    compute_mixes<kFewThreads>(mixes, block - p.blocks, *reinterpret_cast<MixShared*>(memory));
   }
 }
 
@@ -56,7 +61,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
   extern __shared__ uint8_t shared[];
   const auto block = static_cast<int>(blockIdx.x);
   if (block < p.tiles) {
-    multiply_tile<WeightTimesTokens<8>, true, Ending::turned>(p, block, shared);
+    multiply_tile<Few8, true, Ending::turned>(p, block, shared);
   } else {
     let_next_start();
     make_window_row<kFewThreads>(rows, block - p.tiles);
@@ -193,26 +198,33 @@ bool linear_fp8_few_pair(Queue& queue, const bf16* x, int64_t rows, const Fp8Pro
                          const Fp8Product& second) {
   const QuantizedRows shape{.rows = rows, .columns = first.weight.columns};
   const auto prepare = [&](const Fp8Product& product) {
-    return prepared<OfPair, true, Ending::normed>(queue, product.weight, x, shape, product.out);
+    return prepared<Few8, true, Ending::normed>(queue, product.weight, x, shape, product.out);
   };
   const Started one = prepare(first);
   Started other = prepare(second);
   const int chunks = one.shape.cluster, tiles = one.of.tiles + other.of.tiles;
-  const size_t shared_bytes = one.shape.shared_bytes;
+  static_assert(kMixBlocks % kMaxChunks == 0);
+  const int mix_clusters = kMixBlocks / chunks;
+  const size_t shared_bytes = std::max(one.shape.shared_bytes, sizeof(MixShared));
   if (!one.takes_norm() || !other.takes_norm() || other.shape.cluster != chunks ||
-      other.shape.shared_bytes != shared_bytes ||
-      clusters_at_once(multiply_pair, chunks, static_cast<int>(shared_bytes)) < tiles) {
+      other.shape.shared_bytes != one.shape.shared_bytes ||
+      clusters_at_once(multiply_pair, chunks, static_cast<int>(shared_bytes)) <
+          tiles + mix_clusters) {
     return false;
   }
   // Behind the first one's words.
-  other.of.norm_sums += 1 + OfPair::kTokens * kMaxNormTiles;
-  const int first_blocks = one.of.tiles * chunks;
+  other.of.norm_sums += 1 + Few8::kTokens * kMaxNormTiles;
+  const int blocks = tiles * chunks;
+  const auto written = [&](const Fp8Product& product) {
+    return Bytes{product.out.y, rows * product.weight.rows * int64_t{sizeof(bf16)}};
+  };
+  const auto mixes = queue.held().take_mixes(rows, {written(first), written(second)});
   launch(queue, "linear", multiply_pair,
-         {.blocks = dim3(static_cast<unsigned>(tiles * chunks)),
+         {.blocks = dim3(static_cast<unsigned>(blocks + (mixes ? kMixBlocks : 0))),
           .threads = kFewThreads,
-          .shared_bytes = shared_bytes,
+          .shared_bytes = mixes ? shared_bytes : one.shape.shared_bytes,
           .cluster = chunks},
-         FewPair{one.of, other.of, first_blocks});
+         FewPair{one.of, other.of, one.of.tiles * chunks, blocks}, mixes.value_or(Mixes{}));
   return true;
 }
 

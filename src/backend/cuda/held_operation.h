@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "backend/cuda/hyper_mixes.h"
 #include "backend/cuda/queue.h"
 
 namespace cachalot::cuda {
@@ -38,9 +39,15 @@ class HeldOperation {
  public:
   template <class Args>
   void hold(Queue& queue, const Args& args) {
-    start(queue);
+    if (!std::holds_alternative<std::monostate>(operation_)) start(queue);
     operation_ = args;
   }
+  // Besides an operation that follows it.
+  void hold(Queue& queue, const Mixes& mixes) {
+    start(queue);
+    mixes_ = mixes;
+  }
+
   // What is held, if it is of this kind and `fits`, for whoever starts it now.
   template <class Args, class Fits>
   std::optional<Args> take(Fits fits) {
@@ -50,15 +57,29 @@ class HeldOperation {
     operation_ = std::monostate{};
     return taken;
   }
+  // Of so many tokens, for a kernel that writes this.
+  std::optional<Mixes> take_mixes(int64_t tokens, std::initializer_list<Bytes> written) {
+    if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
+    const Collapse& of = mixes_->collapse;
+    const int64_t rows = of.tokens * of.copies, floats = rows * int64_t{sizeof(float)};
+    const std::initializer_list<Bytes> used = {{of.stream, rows * of.dim * int64_t{sizeof(bf16)}},
+                                               {of.pre_out, floats},
+                                               {of.post, floats},
+                                               {of.comb, floats * of.copies}};
+    return overlap(written, used) ? std::nullopt : std::exchange(mixes_, std::nullopt);
+  }
+
   // Alone.
   void start(Queue& queue);
 
  private:
-  std::variant<std::monostate, LinearArgs, WriteWindowArgs> operation_;
+  std::optional<Mixes> mixes_;
+  std::variant<std::monostate, LinearArgs, HyperExpandArgs, WriteWindowArgs> operation_;
 };
 
 // Without holding it back.
 void start_alone(Queue& queue, const LinearArgs& args);
+void start_alone(Queue& queue, const HyperExpandArgs& args);
 void start_alone(Queue& queue, const WriteWindowArgs& args);
 
 }  // namespace cachalot::cuda

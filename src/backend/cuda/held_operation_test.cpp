@@ -6,7 +6,7 @@
 namespace cachalot {
 namespace {
 
-constexpr int64_t kDim = 5120;
+constexpr int64_t kDim = 5120, kCopies = 4, kMixes = (2 + kCopies) * kCopies;
 
 // Started in turn; what they write is looked at when all have run.
 class Operations {
@@ -98,6 +98,44 @@ class HeldOperation : public testing::TestWithParam<int64_t> {
     args.x = x;
     return args;
   }
+  HyperExpandArgs expand_args() {
+    return Operations::on_device(
+        HyperExpandArgs{.y = random_.bf16s({tokens(), kDim}),
+                        .post = random_.floats({tokens(), kCopies}, 0.3f, 1),
+                        .comb = random_.floats({tokens(), kCopies, kCopies}, 0.1f, 0.25f),
+                        .stream = random_.bf16s({tokens(), kCopies, kDim})});
+  }
+  HyperCollapseArgs collapse_of(View<const bf16> stream) {
+    HyperCollapseArgs args = Operations::on_device(
+        HyperCollapseArgs{.stream = random_.bf16s(stream.shape),
+                          .pre_in = random_.floats({tokens(), kCopies}, 0.2f, 0.5f),
+                          .fn = random_.floats({kMixes, kCopies * kDim}, 0.01f),
+                          .base = random_.floats({kMixes}),
+                          .scale = random_.floats({3}, 0.1f, 1),
+                          .norm = random_.bf16s({kDim}, 0.1f, 1),
+                          .norm_eps = 1e-20f,
+                          .hc_eps = 1e-6f,
+                          .sinkhorn_iterations = 20,
+                          .x = random_.tensor<bf16>({tokens(), kDim}),
+                          .pre_out = random_.tensor<float>({tokens(), kCopies}),
+                          .post = random_.tensor<float>({tokens(), kCopies}),
+                          .comb = random_.tensor<float>({tokens(), kCopies, kCopies})});
+    args.stream = stream;
+    return args;
+  }
+  RouteArgs route_of(View<const bf16> x, int64_t experts) {
+    RouteArgs args =
+        Operations::on_device(RouteArgs{.x = random_.bf16s(x.shape),
+                                        .gate = random_.bf16s({experts, kDim}, 0.02f),
+                                        .bias = random_.floats({experts}, 0.1f),
+                                        .image_index = random_.integers({tokens()}, -1, -1),
+                                        .route_scale = 1.5f,
+                                        .ids = random_.tensor<int32_t>({tokens(), 6}),
+                                        .weights = random_.tensor<float>({tokens(), 6})});
+    args.x = x;
+    return args;
+  }
+
   RandomTensors random_{17};
   Operations operations_;
 };
@@ -152,6 +190,44 @@ TEST_P(HeldOperation, WindowRowsAndTheOutputsProduct) {
                                             .x = random_.bf16s({tokens(), 8, 4096}),
                                             .weight = random_.fp8_matrix(8192, 4096),
                                             .y = random_.tensor<bf16>({tokens(), 8, 1024})}));
+  operations_.expect_same_bytes_together();
+}
+
+// As in a layer: the coefficients of one collapse are computed beside two products, those of the
+// other beside the router, and both are what expands the stream.
+TEST_P(HeldOperation, TheStreamBetweenSublayers) {
+  const HyperExpandArgs before = expand_args();
+  operations_.add(cuda::hyper_expand, before);
+  const HyperCollapseArgs attention = collapse_of(before.stream);
+  operations_.add(cuda::hyper_collapse, attention);
+  operations_.add(cuda::linear, linear_of(attention.x, 1280, true));
+  operations_.add(cuda::linear, linear_of(attention.x, 512, true));
+  HyperExpandArgs expand = expand_args();
+  expand.post = attention.post;
+  expand.comb = attention.comb;
+  expand.stream = before.stream;
+  operations_.add(cuda::hyper_expand, expand);
+  HyperCollapseArgs experts = collapse_of(before.stream);
+  experts.pre_in = attention.pre_out;
+  operations_.add(cuda::hyper_collapse, experts);
+  operations_.add(cuda::route, route_of(experts.x, 384));
+  expand.post = experts.post;
+  expand.comb = experts.comb;
+  operations_.add(cuda::hyper_expand, expand);
+  operations_.add(cuda::draft_tap, Operations::on_device(DraftTapArgs{
+                                       .stream = random_.bf16s({tokens(), kCopies, kDim}),
+                                       .taps = random_.tensor<bf16>({tokens(), 1, kDim})}));
+  operations_.expect_same_bytes_together();
+}
+
+TEST_P(HeldOperation, ACollapseThatOverwritesWhatIsExpanded) {
+  const HyperExpandArgs expand = expand_args();
+  operations_.add(cuda::hyper_expand, expand);
+  HyperCollapseArgs collapse = collapse_of(expand.stream);
+  collapse.x.data = const_cast<bf16*>(expand.y.data);
+  collapse.post.data = const_cast<float*>(expand.post.data);
+  operations_.add(cuda::hyper_collapse, collapse);
+  operations_.add(cuda::route, route_of(collapse.x, 128));
   operations_.expect_same_bytes_together();
 }
 

@@ -1,5 +1,7 @@
-// hyper_collapse in two routes; the shape of the stream chooses. For .cu files.
+// hyper_collapse in several routes; the shape of the stream chooses. For .cu files.
 #pragma once
+
+#include <optional>
 
 #include "backend/cuda/queue.h"
 
@@ -23,6 +25,7 @@ struct Collapse {
   int copies;
   float norm_eps, hc_eps;
 
+  Collapse() = default;
   explicit Collapse(const HyperCollapseArgs& args)
       : stream(args.stream.data),
         pre_in(args.pre_in.data),
@@ -42,10 +45,22 @@ struct Collapse {
         hc_eps(args.hc_eps) {}
 };
 
+// HyperExpandArgs of the same stream, which is expanded first.
+struct Expansion {
+  const bf16* y;
+  const float* post;
+  const float* comb;
+  bf16* stream;
+};
+
 // Any stream of at most kMostCopies copies: a block per token.
 void collapse_any(Queue& queue, const HyperCollapseArgs& args);
 
-// The released model's stream, with coefficients: two kernels that add in one order.
+// The released model's stream, with coefficients: three routes that add in one order. The first, of
+// up to kMostMixTokens (hyper_mixes.h), may expand the stream before: no output of `args` may
+// overlap an input of `expand`. It leaves the coefficients to the queue's held operation.
+void collapse_apart(Queue& queue, const HyperCollapseArgs& args,
+                    const std::optional<HyperExpandArgs>& expand);
 void collapse_few(Queue& queue, const HyperCollapseArgs& args);
 void collapse_many(Queue& queue, const HyperCollapseArgs& args);
 

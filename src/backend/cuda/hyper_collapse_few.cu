@@ -213,11 +213,8 @@ void launch_few(Queue& queue, const HyperCollapseArgs& args) {
 
 void collapse_few(Queue& queue, const HyperCollapseArgs& args) {
   static const int clusters =
-      most_clusters("hyper_collapse", collapse_few_kernel<1>, shape_of<1>(1));
-  const int64_t tokens = args.stream.extent(0);
-  if (tokens <= clusters) {
-    launch_few<1>(queue, args);
-  } else if (tokens <= 4 * clusters) {
+      most_clusters("hyper_collapse", collapse_few_kernel<4>, shape_of<4>(4));
+  if (args.stream.extent(0) <= 4 * clusters) {
     launch_few<4>(queue, args);
   } else {
     launch_few<8>(queue, args);

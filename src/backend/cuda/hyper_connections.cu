@@ -1,5 +1,7 @@
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_collapse.h"
 #include "backend/cuda/hyper_collapse_order.h"
+#include "backend/cuda/hyper_mixes.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/row_units.h"
 
@@ -86,6 +88,15 @@ void check_stream(View<const bf16> stream) {
                  "a stream of {} copies of {}", stream.extent(1), stream.extent(2));
 }
 
+// Of the same stream, and the kernel may write what the collapse makes while it still reads, for
+// other tokens, what the expansion is made of.
+bool can_expand_within(const HyperExpandArgs& expand, const HyperCollapseArgs& collapse) {
+  return expand.stream.data == collapse.stream.data &&
+         expand.stream.shape == collapse.stream.shape &&
+         !overlap({collapse.x, collapse.pre_out, collapse.post, collapse.comb},
+                  {expand.y, expand.post, expand.comb});
+}
+
 }  // namespace
 
 void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
@@ -98,6 +109,10 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   constexpr int64_t kFew = 168;
   if (!released) {
     collapse_any(queue, args);
+  } else if (args.stream.extent(0) <= kMostMixTokens) {
+    const auto expand = queue.held().take<HyperExpandArgs>(
+        [&](const HyperExpandArgs& held) { return can_expand_within(held, args); });
+    collapse_apart(queue, args, expand);
   } else if (args.stream.extent(0) <= kFew) {
     collapse_few(queue, args);
   } else {
@@ -105,9 +120,14 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   }
 }
 
+// The collapse of the same stream, if that is what follows, expands it on its way.
 void hyper_expand(Queue& queue, const HyperExpandArgs& args) {
   check_shapes(args);
   check_stream(args.stream);
+  queue.held().hold(queue, args);
+}
+
+void start_alone(Queue& queue, const HyperExpandArgs& args) {
   const int64_t copies = args.stream.extent(1), dim = args.stream.extent(2);
   launch(queue, "hyper_expand", copies == 4 ? expand_kernel<4> : expand_kernel<0>,
          rows_of_units(args.stream.extent(0), dim), args.y.data, args.post.data, args.comb.data,

@@ -5,6 +5,10 @@
 // warpgroup multiplies them with eight tokens in one chain of wgmma, in the order of additions of
 // multiply() (docs/kernels/dense_bf16.md), which other numbers of tokens take. As many blocks as
 // there are tokens wait for the sums of all others, add the segments and choose.
+#include <algorithm>
+
+#include "backend/cuda/held_operation.h"
+#include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/plan/product_plan.h"
 #include "backend/cuda/ptx/async_copy.h"
@@ -122,9 +126,19 @@ __device__ float take_sum(uint32_t* sums, int64_t stride) {
   return sum;
 }
 
-// Blocks (groups of 64 experts, segments).
-__global__ void __launch_bounds__(kThreads) route_few_kernel(const FewRoute few) {
-  extern __shared__ uint8_t dynamic[];
+// Blocks (groups of 64 experts, segments), and behind them those that compute the coefficients of
+// the collapse that made x.
+__global__ void __launch_bounds__(kThreads)
+    route_few_kernel(const FewRoute few, const Mixes mixes) {
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  if (blockIdx.y >= kSegments) {
+    const int mix_block = static_cast<int>((blockIdx.y - kSegments) * gridDim.x + blockIdx.x);
+    if (mix_block < kMixBlocks) {
+      return compute_mixes<kThreads>(mixes, mix_block, *reinterpret_cast<MixShared*>(dynamic));
+    }
+    let_next_start();
+    return wait_for_inputs();
+  }
   __shared__ BlockChoice<kWarps> choice;
   let_next_start();
   const Routing& routing = few.routing;
@@ -133,7 +147,7 @@ __global__ void __launch_bounds__(kThreads) route_few_kernel(const FewRoute few)
   const int first_expert = static_cast<int>(blockIdx.x) * kRows;
   const int segment = static_cast<int>(blockIdx.y);
   const int block = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-  const int blocks = static_cast<int>(gridDim.x * gridDim.y);
+  const int blocks = static_cast<int>(gridDim.x) * kSegments;
   uint8_t* const shared = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   auto* const bias = reinterpret_cast<float*>(shared + few.bias_at());
   float* const bias_image = bias + kThreads;
@@ -213,19 +227,28 @@ bool route_few_takes(const RouteArgs& args) {
 
 void route_few(Queue& queue, const RouteArgs& args) {
   FewRoute few{.routing = Routing(args)};
-  const dim3 blocks(few.routing.experts / kRows, kSegments);
-  CACHALOT_CHECK(blocks.x * blocks.y <= static_cast<unsigned>(queue.multiprocessors()),
-                 "{} blocks that wait for one another", blocks.x * blocks.y);
+  dim3 blocks(few.routing.experts / kRows, kSegments);
+  auto shared_bytes = static_cast<size_t>(few.shared_bytes());
+  const auto multiprocessors = static_cast<unsigned>(queue.multiprocessors());
+  const unsigned more = (kMixBlocks + blocks.x - 1) / blocks.x;
+  std::optional<Mixes> mixes;
+  if (blocks.x * (blocks.y + more) <= multiprocessors) {
+    mixes = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
+  }
+  if (mixes) {
+    blocks.y += more;
+    shared_bytes = std::max(shared_bytes, sizeof(MixShared));
+  }
+  CACHALOT_CHECK(blocks.x * blocks.y <= multiprocessors, "{} blocks that wait for one another",
+                 blocks.x * blocks.y);
   static const char kSums = 0;
   void* sums = queue.kept(&kSums);
   if (sums == nullptr)
     sums = queue.keep(&kSums, nullptr, kSegments * kMostTokens * kThreads * sizeof(uint32_t));
   few.sums = static_cast<uint32_t*>(sums);
   launch(queue, "route", route_few_kernel,
-         {.blocks = blocks,
-          .threads = kThreads,
-          .shared_bytes = static_cast<size_t>(few.shared_bytes())},
-         few);
+         {.blocks = blocks, .threads = kThreads, .shared_bytes = shared_bytes}, few,
+         mixes.value_or(Mixes{}));
 }
 
 }  // namespace cachalot::cuda

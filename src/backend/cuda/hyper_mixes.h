@@ -1,0 +1,24 @@
+// The coefficients of a collapse of few tokens, apart from its x: nobody needs them before the
+// sublayer that x goes to has ended, so they are computed beside its first kernel.
+#pragma once
+
+#include "backend/cuda/hyper_collapse.h"
+
+namespace cachalot::cuda {
+
+struct Mixes {
+  Collapse collapse;  // of the stream as it is when this starts
+  // [tokens, slices] sums of squares of the stream, from whoever computed x.
+  const float* stream_squares;
+  // [tokens][blocks][mixes], the complements of their bits. 0 is a sum that is not there yet: no
+  // sum ends in the NaN whose complement that is. All are 0 between operations.
+  uint32_t* sums;
+};
+
+inline constexpr int64_t kMostMixTokens = 8;
+inline constexpr int kMixBlocks = 16;  // which all run at a time
+
+// In a kernel of its own.
+void start_mixes(Queue& queue, const Mixes& mixes);
+
+}  // namespace cachalot::cuda
