@@ -23,12 +23,22 @@ constexpr int kMaxKeptSteps = 40;
 constexpr int64_t kMaxQuantized = 96;
 // Of more than 64 tokens: blocks that all run at a time on 132 multiprocessors.
 constexpr int64_t kMostBlocks = 264;
-int64_t tiles_of(const DenseMatrix& weight) {
-  return (weight.rows + kFewTileRows - 1) / kFewTileRows;
+int64_t tiles_of(const DenseMatrix& weight, int64_t tile_rows = kFewTileRows) {
+  return (weight.rows + tile_rows - 1) / tile_rows;
+}
+
+// Of up to 8 tokens: whether tiles of 192 rows, with the same chunks, are a block or less for each
+// multiprocessor where those of 128 are more. Longer chunks would leave room for few stages.
+bool takes_high_tiles(const DenseMatrix& weight) {
+  constexpr int64_t kMultiprocessors = 132;
+  const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
+  const int64_t chunks = cut.chunks;
+  return chunks <= 4 && cut.most_steps() <= 16 && tiles_of(weight) * chunks > kMultiprocessors &&
+         tiles_of(weight, 192) * chunks <= kMultiprocessors;
 }
 
 template <class Product, bool kQuantizes, Ending ending>
-__global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
+__global__ void __launch_bounds__(Product::kThreads, Product::kGroups > 2 ? 1 : kFewBlocksAtOnce)
     multiply(const __grid_constant__ Few p) {
   extern __shared__ uint8_t shared[];
   multiply_tile<Product, kQuantizes, ending>(p, static_cast<int>(blockIdx.x), shared);
@@ -42,7 +52,7 @@ struct FewPair {
 };
 using Few8 = WeightTimesTokens<8>;
 
-__global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
+__global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
     multiply_pair(const __grid_constant__ FewPair p, const Mixes mixes) {
   extern __shared__ __align__(128) uint8_t memory[];
   const auto block = static_cast<int>(blockIdx.x);
@@ -51,12 +61,12 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
   } else if (block < p.blocks) {
     multiply_tile<Few8, true, Ending::normed>(p.second, block - p.first_blocks, memory);
   } else {
-    compute_mixes<kFewThreads>(mixes, block - p.blocks, *reinterpret_cast<MixShared*>(memory));
+    compute_mixes<Few8::kThreads>(mixes, block - p.blocks, *reinterpret_cast<MixShared*>(memory));
   }
 }
 
 // Queries, and by a block more for each token its window row, which does not wait for them.
-__global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
+__global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
     multiply_and_turn(const __grid_constant__ Few p, const WindowRows rows) {
   extern __shared__ uint8_t shared[];
   const auto block = static_cast<int>(blockIdx.x);
@@ -64,7 +74,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocksAtOnce)
     multiply_tile<Few8, true, Ending::turned>(p, block, shared);
   } else {
     let_next_start();
-    make_window_row<kFewThreads>(rows, block - p.tiles);
+    make_window_row<Few8::kThreads>(rows, block - p.tiles);
   }
 }
 
@@ -78,7 +88,7 @@ int clusters_at_once(Kernel* kernel, int chunks, int shared_bytes) {
   Known& of = known[kernel][static_cast<size_t>(chunks)];
   if (of.shared_bytes != shared_bytes) {
     of.clusters = most_clusters("linear", kernel,
-                                {.threads = kFewThreads,
+                                {.threads = Few8::kThreads,
                                  .shared_bytes = static_cast<size_t>(shared_bytes),
                                  .cluster = chunks});
     of.shared_bytes = shared_bytes;
@@ -102,15 +112,16 @@ Started prepared(Queue& queue, const DenseMatrix& weight, const bf16* x_values,
   using L = Layout<Product, kQuantizes>;
   const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
   const auto groups = static_cast<unsigned>((x.rows + Product::kTokens - 1) / Product::kTokens);
-  const auto tiles = static_cast<int>(tiles_of(weight));
+  const auto tiles = static_cast<int>(tiles_of(weight, Product::kTileRows));
   const int steps = cut.most_steps(),
             chunks_log = std::countr_zero(static_cast<unsigned>(cut.chunks));
   const int received = Shares<Product, ending>{chunks_log}.bytes();
-  const int room = kFewSharedBytes - L(steps, 0, received).bytes;
+  const int room =
+      (Product::kGroups > 2 ? kHighSharedBytes : kFewSharedBytes) - L(steps, 0, received).bytes;
   const L layout(steps, std::min(steps, room / static_cast<int>(L::kStageBytes)), received);
   CACHALOT_CHECK(layout.stages >= 2 || layout.stages == steps, "{} stages", layout.stages);
-  Few p{.weight = codes_map(weight.codes.data, weight.rows, weight.columns, kFewTileRows),
-        .tile_scales = tile_scales_map(weight, kTileScales, steps),
+  Few p{.weight = codes_map(weight.codes.data, weight.rows, weight.columns, Product::kTileRows),
+        .tile_scales = tile_scales_map(weight, L::kTileScales, steps),
         .x_values = reinterpret_cast<const uint4*>(x_values),
         .columns = static_cast<int>(x.columns),
         .tokens = static_cast<int>(x.rows),
@@ -137,7 +148,7 @@ Started prepared(Queue& queue, const DenseMatrix& weight, const bf16* x_values,
   }
   return {p,
           {.blocks = dim3(tiles * cut.chunks, groups),
-           .threads = kFewThreads,
+           .threads = Product::kThreads,
            .shared_bytes = static_cast<size_t>(layout.bytes),
            .cluster = cut.chunks}};
 }
@@ -190,7 +201,11 @@ bool linear_fp8_few(Queue& queue, const DenseMatrix& weight, const bf16* x, int6
       return true;
     }
   }
-  start<Product, true>(queue, weight, x, shape, out);
+  if (takes_high_tiles(weight)) {
+    start<WeightTimesTokens<8, 3>, true>(queue, weight, x, shape, out);
+  } else {
+    start<Product, true>(queue, weight, x, shape, out);
+  }
   return false;
 }
 
@@ -221,7 +236,7 @@ bool linear_fp8_few_pair(Queue& queue, const bf16* x, int64_t rows, const Fp8Pro
   const auto mixes = queue.held().take_mixes(rows, {written(first), written(second)});
   launch(queue, "linear", multiply_pair,
          {.blocks = dim3(static_cast<unsigned>(blocks + (mixes ? kMixBlocks : 0))),
-          .threads = kFewThreads,
+          .threads = Few8::kThreads,
           .shared_bytes = mixes ? shared_bytes : one.shape.shared_bytes,
           .cluster = chunks},
          FewPair{one.of, other.of, one.of.tiles * chunks, blocks}, mixes.value_or(Mixes{}));

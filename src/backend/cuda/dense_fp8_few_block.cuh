@@ -15,11 +15,10 @@
 
 namespace cachalot::cuda {
 
-inline constexpr int kFewThreads = kFewGroups * 128 + 32;
-inline constexpr int kWeightBytes = kFewTileRows * kStepColumns;
-inline constexpr int kTileScales = kFewTileRows / 32;  // of a block of 32 columns
 // So that a block of the next kernel fits beside and fetches weights while this one ends.
 inline constexpr int kFewSharedBytes = 112 << 10;
+// Of high tiles, of which a multiprocessor has one.
+inline constexpr int kHighSharedBytes = 150 << 10;
 inline constexpr int kFewBlocksAtOnce = 2;
 // Tiles of a weight whose norm the kernel applies: one to a lane.
 inline constexpr int kMaxNormTiles = 32;
@@ -86,6 +85,8 @@ struct Shares {
 template <class Product, bool kQuantizes>
 struct Layout {
   static constexpr int kTokens = Product::kTokens;
+  static constexpr int kWeightBytes = Product::kTileRows * kStepColumns;
+  static constexpr int kTileScales = Product::kTileRows / 32;  // of a block of 32 columns
   static constexpr int kTokenBytes = kTokens * kStepColumns;
   static constexpr uint32_t kStageBytes = kWeightBytes + (kQuantizes ? 0 : kTokenBytes);
 
@@ -136,7 +137,7 @@ class FewBlock {
     if (threadIdx.x == 0) {
       for (int i = 0; i < p_.stages; ++i) {
         barrier_init(&full_[i], 1);
-        barrier_init(&empty_[i], kFewWarps);
+        barrier_init(&empty_[i], Product::kWarps);
       }
       barrier_init(parts_, 1);
       fence_barrier_init();
@@ -153,13 +154,13 @@ class FewBlock {
   __device__ void produce() const {
     const int ahead = min(steps_, p_.stages);
     constexpr uint32_t kScaleBytes =
-        kTileScales * sizeof(float4) + (kQuantizes ? 0 : Product::kTokens * sizeof(uint32_t));
+        L::kTileScales * sizeof(float4) + (kQuantizes ? 0 : Product::kTokens * sizeof(uint32_t));
 #pragma unroll 1
     for (int step = 0; step < ahead; ++step) {
       barrier_expect(&full_[step], L::kStageBytes + (step == 0 ? p_.most_steps * kScaleBytes : 0));
       bring_weight(step, step);
       if (step == 0) {
-        copy_box(tile_scales_, p_.tile_scales, first_step_ * kStepBlocks, tile_ * kTileScales,
+        copy_box(tile_scales_, p_.tile_scales, first_step_ * kStepBlocks, tile_ * L::kTileScales,
                  &full_[0]);
       }
     }
@@ -190,7 +191,7 @@ class FewBlock {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int row =
-            tile_ * kFewTileRows + Product::row(static_cast<int>(threadIdx.x) / 32, 2 * i);
+            tile_ * Product::kTileRows + Product::row(static_cast<int>(threadIdx.x) / 32, 2 * i);
         if (row < p_.out) norm_[i] = __bfloat162float(p_.norm[row]);
       }
     }
@@ -204,7 +205,7 @@ class FewBlock {
       const uint8_t* from = stages_ + stage * L::kStageBytes;
       barrier_wait(&full_[stage], parity);
       Product::add({.weight = from,
-                    .tokens = kQuantizes ? kept_ + step * L::kTokenBytes : from + kWeightBytes,
+                    .tokens = kQuantizes ? kept_ + step * L::kTokenBytes : from + L::kWeightBytes,
                     .tile_scales = tile_scales_ + step,
                     .next_tile = p_.most_steps,
                     .token_scales = token_scales_ + step * Product::kTokens},
@@ -222,11 +223,11 @@ class FewBlock {
  private:
   __device__ void bring_weight(int step, int stage) const {
     copy_box(stages_ + stage * L::kStageBytes, p_.weight, (first_step_ + step) * kStepColumns,
-             tile_ * kFewTileRows, &full_[stage],
+             tile_ * Product::kTileRows, &full_[stage],
              gridDim.y == 1 ? CacheHint::evict_first : CacheHint::evict_normal);
   }
   __device__ void bring_x(int step, int stage) const {
-    copy_box(stages_ + stage * L::kStageBytes + kWeightBytes, p_.x,
+    copy_box(stages_ + stage * L::kStageBytes + L::kWeightBytes, p_.x,
              (first_step_ + step) * kStepColumns, first_token_, &full_[stage],
              CacheHint::evict_last);
   }
@@ -238,19 +239,19 @@ class FewBlock {
     // Rows that x does not have stay what they are: their results are not stored.
     const int per_row = steps_ * (kStepColumns / 8), count = p_.tokens * per_row;
     const int row_loads = p_.columns / 8, first_load = first_step_ * (kStepColumns / 8);
-    for (int begin = 0; begin < count; begin += kAhead * kFewGroups * 128) {
+    for (int begin = 0; begin < count; begin += kAhead * Product::kConsumers) {
       uint4 packed[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int item = begin + i * kFewGroups * 128 + static_cast<int>(threadIdx.x);
+        const int item = begin + i * Product::kConsumers + static_cast<int>(threadIdx.x);
         const int token = item / per_row;
         packed[i] =
             item < count ? p_.x_values[token * row_loads + first_load + item % per_row] : uint4{};
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int item = begin + i * kFewGroups * 128 + static_cast<int>(threadIdx.x);
-        if (begin + i * kFewGroups * 128 >= count) break;
+        const int item = begin + i * Product::kConsumers + static_cast<int>(threadIdx.x);
+        if (begin + i * Product::kConsumers >= count) break;
         const EightCodes eight = quantize_eight(packed[i]);
         if (item >= count) continue;
         const int token = item / per_row, column = item % per_row * 8;
@@ -268,7 +269,7 @@ class FewBlock {
   }
 
   // The consumers of a block meet.
-  __device__ static void meet() { sync_threads_of(1, kFewGroups * 128); }
+  __device__ static void meet() { sync_threads_of(1, Product::kConsumers); }
 
   // Whether this lane's sums are of tokens.
   __device__ bool has_tokens() const {
@@ -313,7 +314,7 @@ class FewBlock {
     if (count == 0) return;
     barrier_wait_for_cluster(parts_, 0);
     float4 total{};
-    for (int unit = warp; unit < count; unit += kFewWarps) {
+    for (int unit = warp; unit < count; unit += Product::kWarps) {
       total = {kNothing, kNothing, kNothing, kNothing};
 #pragma unroll 8
       for (int chunk = 0; chunk < 1 << p_.chunks_log; ++chunk) {
@@ -332,7 +333,7 @@ class FewBlock {
     const float four[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = tile_ * kFewTileRows + Product::row(unit, i);
+      const int row = tile_ * Product::kTileRows + Product::row(unit, i);
       const int token = first_token_ + Product::token(unit, i);
       if (row >= p_.out || token >= p_.tokens) continue;
       p_.y[int64_t{token} * p_.out + row] = __float2bfloat16_rn(with_bias(four[i], p_.bias, row));
@@ -354,7 +355,7 @@ class FewBlock {
   __device__ int turned_channel(int i) const {
     const Turning& turning = p_.turning;
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    return (tile_ * kFewTileRows + Product::row(warp, i)) % turning.head_dim -
+    return (tile_ * Product::kTileRows + Product::row(warp, i)) % turning.head_dim -
            (turning.head_dim - 2 * turning.pairs);
   }
   // What prepare_query makes of rounded sums. A warp has one unit, rows four lanes apart.
@@ -365,7 +366,8 @@ class FewBlock {
     for (int i = 0; i < 4; ++i) {
       float value = rounded_to_bf16(four[i]);
       const float other = __shfl_xor_sync(~0u, value, 4);
-      const int row = tile_ * kFewTileRows + Product::row(warp, i), token = Product::token(0, i);
+      const int row = tile_ * Product::kTileRows + Product::row(warp, i),
+                token = Product::token(0, i);
       if (turned_channel(i) >= 0) {
         value = row % 2 == 0 ? rotate_pair(value, other, turns_[i].x, turns_[i].y).x
                              : rotate_pair(other, value, turns_[i].x, turns_[i].y).y;
@@ -380,7 +382,7 @@ class FewBlock {
   // memory: a word that is not zero is there.
   __device__ void normalize(const float4& total) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    const int row = tile_ * kFewTileRows + Product::row(warp, 0), quad = lane % 4;
+    const int row = tile_ * Product::kTileRows + Product::row(warp, 0), quad = lane % 4;
     uint32_t* const tile_sums = p_.norm_sums + 1;
     const float four[4] = {total.x, total.y, total.z, total.w};
     float values[4];
@@ -457,7 +459,7 @@ __device__ void multiply_tile(const Few& p, int index, uint8_t* shared) {
   FewBlock<Product, kQuantizes, ending> block(p, index, shared);
   block.start();
   let_next_start();
-  if (threadIdx.x < kFewGroups * 128) {
+  if (threadIdx.x < Product::kConsumers) {
     block.consume();
   } else {
     if (threadIdx.x % 32 == 0) {

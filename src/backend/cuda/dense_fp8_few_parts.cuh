@@ -8,9 +8,6 @@
 
 namespace cachalot::cuda {
 
-constexpr int kFewGroups = 2;  // consumer warpgroups, 64 weight rows each
-constexpr int kFewWarps = kFewGroups * 4;
-
 // Where a step lies in shared memory, and the scales of its operands.
 struct FewStep {
   const uint8_t *weight, *tokens;
@@ -23,12 +20,19 @@ struct FewStep {
 // Sums are kept as fragments of four floats a thread. A warp's fragment is 16 rows by 8 columns of
 // M by N; unit() numbers those of a block so that equal rows of the weight are neighbours.
 
+// Consumer warpgroups, of 64 weight rows each.
+template <int kGroups_>
+struct FewGroups {
+  static constexpr int kGroups = kGroups_, kWarps = 4 * kGroups, kTileRows = 64 * kGroups;
+  static constexpr int kConsumers = 128 * kGroups, kThreads = kConsumers + 32;
+};
+
 // Up to 16 tokens: the weight is M. A thread has two rows of the weight, in one tile.
-template <int kTokens_>
-struct WeightTimesTokens {
+template <int kTokens_, int kGroups = 2>
+struct WeightTimesTokens : FewGroups<kGroups> {
   static constexpr int kTokens = kTokens_;
   static constexpr int kFragments = kTokens / 8;
-  static constexpr int kUnits = kFewWarps * kFragments;
+  static constexpr int kUnits = 4 * kGroups * kFragments;
 
   __device__ static int unit(int warp, int fragment) { return warp * kFragments + fragment; }
   __device__ static int row(int unit, int i) {
@@ -94,10 +98,10 @@ struct WeightTimesTokens {
 
 // Up to 64 tokens: they are M. A thread has two tokens and 16 rows of the weight in two tiles, so a
 // block's 32 results share four products of scales.
-struct TokensTimesWeight {
+struct TokensTimesWeight : FewGroups<2> {
   static constexpr int kTokens = 64;
   static constexpr int kFragments = 8;
-  static constexpr int kUnits = kFewWarps * kFragments;
+  static constexpr int kUnits = kWarps * kFragments;
 
   __device__ static int unit(int warp, int fragment) {
     return (warp / 4 * kFragments + fragment) * 4 + warp % 4;
