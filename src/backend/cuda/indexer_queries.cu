@@ -1,7 +1,6 @@
 #include "backend/cuda/block_formats.h"
 #include "backend/cuda/indexer_queries.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/quantize_fp8.cuh"
 
 namespace cachalot::cuda {
 namespace {
@@ -11,6 +10,13 @@ constexpr int kTurns = kTensorHeads / kWarps;
 
 __device__ float weight_of(const QueryMaking& of, int64_t t, int32_t head) {
   return rounded_to_bf16(widened(of.weights[t * of.heads + head]) * of.weight_scale);
+}
+
+// Two E5M2 codes, the first in the low byte.
+__device__ uint16_t to_e5m2_pair(float low, float high) {
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
 }
 
 // A block per row, a warp per head: a lane has pairs `lane` and `lane` + 32 of its channels, in
@@ -70,12 +76,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       rest[2 * turn + i] = exponents[i] == 0 ? 0 : exponents[i] - most;
-      wide |= rest[2 * turn + i] < -14;
+      wide |= rest[2 * turn + i] < -kQueryRoom;
       if (lane % 16 == 0) {
         scales.scale[lane / 16 + 2 * i][head] = ldexpf(1, rest[2 * turn + i]);
       }
     }
-    if (lane == 0) scales.weight[head] = weights[turn] * e8m0_value(most) * 0.5f;
+    if (lane == 0) scales.weight[head] = weights[turn] * e8m0_value(most) * (1 << kScoreShift);
   }
   wide = __syncthreads_or(wide);
 #pragma unroll
@@ -84,10 +90,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t pair = lane + 32 * i, group = pair / 16;
-      // Times 2^-8 .. 2^6: exact in E4M3.
-      const float scale =
-          __uint_as_float(static_cast<uint32_t>(127 + 6 + (wide ? 0 : rest[2 * turn + i])) << 23);
-      const uint32_t both = to_e4m3_pair(e2m1_value(own[2 * turn + i] & 15) * scale,
+      // Times 2^-15 .. 2^2: exact in E5M2.
+      const int32_t exponent = 2 - (group == 0 ? kKeyRoom : 0) + (wide ? 0 : rest[2 * turn + i]);
+      const float scale = __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
+      const uint32_t both = to_e5m2_pair(e2m1_value(own[2 * turn + i] & 15) * scale,
                                          e2m1_value(own[2 * turn + i] >> 4) * scale);
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {

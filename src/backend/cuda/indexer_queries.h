@@ -9,11 +9,22 @@ namespace cachalot::cuda {
 
 inline constexpr int kTensorHeads = 32, kTensorWidth = 128, kTensorGroups = 4;
 
-// One row's query for the tensor cores. score = sum over h of weight[h] * 2 max(dot[h], 0) with
-//   dot[h] = sum over groups g of scale[g][h] * key_scale[g] * (codes[h] . key codes)[g]
-// The scale of a head's largest group is in weight; codes are E4M3 with what is left of a group's
-// scale, times 2^6, and scale is 1. E4M3 has room for scales 2^-14 apart; in a row where they lie
-// further apart (`wide`) scale holds what is left of them.
+// Powers of two that the scale of a key's group may lie above that of its first one for the sums
+// to be in units of the latter, and those that scores are too small by then: 14 of E5M2 keys and
+// kKeyRoom, less 2 of the queries.
+inline constexpr int kKeyRoom = 6, kScoreShift = 14 + kKeyRoom - 2;
+// Those that may lie between the scales of a head's groups.
+inline constexpr int kQueryRoom = 11;
+
+// One row's query for the tensor cores.
+//   score = key_scale[0] * sum over heads h of weight[h] * max(dot[h], 0)
+//   dot[h] = sum over groups g of ratio[g] * scale[g][h] * (codes[h] . key codes)[g]
+//   ratio[0] = 1, else ratio[g] = 2^-kKeyRoom * key_scale[g] / key_scale[0]
+// The scale of a head's largest group and 2^kScoreShift are in weight. Codes are E5M2 with what is
+// left of a group's scale, times 4, those of the first group times 2^-kKeyRoom too; scale is 1.
+// With keys times 2^-14 a group's product is at most 0.29, the first one's 0.005: where no ratio is
+// above 1 dot stays below 1. In a row where scales lie more than 2^kQueryRoom apart (`wide`) scale
+// holds what is left of them.
 struct TensorQueryScales {
   float weight[kTensorHeads];
   float scale[kTensorGroups][kTensorHeads];

@@ -7,7 +7,7 @@
 namespace cachalot {
 namespace {
 
-constexpr int64_t kHeads = 32, kWidth = 128, kChosen = 512, kPageTokens = 256;
+constexpr int64_t kHeads = 32, kWidth = 128, kChosen = 512;
 
 struct Case {
   std::vector<SequencePart> parts;
@@ -15,6 +15,7 @@ struct Case {
   CandidateUse use = CandidateUse::none;
   int64_t candidate_blocks = 2048, chosen = kChosen, pages = 24, heads = kHeads, width = kWidth;
   int scales_apart = 0;  // powers of two between the groups of a key or query
+  int64_t page_tokens = 256;
 };
 
 // A list of candidate blocks as a row that builds one would leave.
@@ -39,7 +40,7 @@ IndexSelectArgs arguments(RandomTensors& random, const Case& of) {
     slots = std::max<int64_t>(slots, part.slot + 1);
   }
   const PagedRows<uint8_t> keys =
-      random.index_keys(slots, of.pages, kPageTokens / of.ratio, of.width);
+      random.index_keys(slots, of.pages, of.page_tokens / of.ratio, of.width);
   const View<bf16> q = random.bf16s({tokens, of.heads, of.width});
   if (of.scales_apart > 0) {
     std::uniform_int_distribution<int> apart(0, of.scales_apart);
@@ -97,6 +98,29 @@ TEST(IndexSelect, AgreesWhereScalesLieFarApart) {
         arguments(random, {.parts = {{.first = 4000, .count = 4}, {.slot = 1, .first = 3000}},
                            .scales_apart = apart});
     CACHALOT_EXPECT_GPU_AGREES(index_select, args);
+  }
+}
+
+// What is scored together then lies in two pages, of which a row's last one may be no page yet.
+TEST(IndexSelect, AgreesWherePagesAreShort) {
+  for (const CandidateUse use : {CandidateUse::none, CandidateUse::build, CandidateUse::use}) {
+    for (const int32_t first : {127, 1150, 4095}) {
+      SCOPED_TRACE(fmt::format("use {}, first {}", static_cast<int>(use), first));
+      RandomTensors random(7);
+      IndexSelectArgs args =
+          arguments(random, {.parts = {{.slot = 1, .first = first}, {.first = first, .count = 3}},
+                             .use = use,
+                             .candidate_blocks = 32,
+                             .pages = 40,
+                             .page_tokens = 128});
+      auto* table = const_cast<int32_t*>(args.keys.table.data);
+      for (int64_t slot = 0; slot < args.keys.table.extent(0); ++slot) {
+        for (int64_t page = (first + 3) / 128 + 1; page < args.keys.table.extent(1); ++page) {
+          table[slot * args.keys.table.extent(1) + page] = -1;
+        }
+      }
+      CACHALOT_EXPECT_GPU_AGREES(index_select, args);
+    }
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace cachalot::cuda {
 
-// Entries the tensor cores score together: M of one product.
-inline constexpr int64_t kScoreTile = 64;
+// Entries that are copied and scored together, in two products.
+inline constexpr int64_t kScoreTile = 128;
 // Consecutive rows of a step whose queries a block holds; those of one sequence share its keys.
 inline constexpr int64_t kScoreRows = 8;
 
@@ -51,7 +51,7 @@ struct IndexerPlan {
     plan.tensor_cores =
         shape.heads == 32 && shape.width == 128 &&
         (shape.uses_candidates ? shape.candidate_block == 8 && shape.rows_per_page >= 8
-                               : shape.rows_per_page >= kScoreTile) &&
+                               : shape.rows_per_page >= kScoreTile / 2) &&
         (shape.rows_per_page & (shape.rows_per_page - 1)) == 0;
     plan.entries = shape.pages_per_slot * shape.rows_per_page;
     if (shape.uses_candidates) {

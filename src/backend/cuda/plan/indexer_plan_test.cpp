@@ -40,6 +40,11 @@ TEST(IndexerPlan, ShapesDecideOnTensorCoresNotTokens) {
     nano.width = 32;
     EXPECT_FALSE(IndexerPlan::of(nano).tensor_cores);
   }
+  IndexerShape pages = released(1, 2, 4096);
+  pages.rows_per_page = 64;
+  EXPECT_TRUE(IndexerPlan::of(pages).tensor_cores);
+  pages.rows_per_page = 32;
+  EXPECT_FALSE(IndexerPlan::of(pages).tensor_cores);
 }
 
 TEST(IndexerPlan, ARowThatUsesCandidatesChoosesAmongTheirEntriesAlone) {
