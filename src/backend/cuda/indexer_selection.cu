@@ -61,6 +61,9 @@ struct Entries {
     if (i + 3 >= count) out.w = kNone;
     return out;
   }
+  __device__ float4 four_of_lane(int32_t i, float*) const {
+    return i < count ? four(i) : float4{kNone, kNone, kNone, kNone};
+  }
   __device__ int32_t index(int32_t i) const {
     return blocks == nullptr ? i : blocks[i / block_size] * block_size + i % block_size;
   }
@@ -86,6 +89,36 @@ struct Blocks {
   __device__ float4 four(int32_t i) const {
     const auto at = [&](int32_t j) { return j < count ? score(j) : kNone; };
     return {at(i), at(i + 1), at(i + 2), at(i + 3)};
+  }
+  // The same by a warp whose lanes have neighbouring fours: they read neighbouring scores. `room`:
+  // 128 floats of the warp.
+  __device__ float4 four_of_lane(int32_t i, float* room) const {
+    if (block_size != 8) return four(i);
+    const int32_t lane = threadIdx.x % 32, first = i - 4 * lane;
+    const auto* fours = reinterpret_cast<const float4*>(scores) + 2 * static_cast<int64_t>(first);
+    constexpr int kAtOnce = 4;  // loads in flight; registers are few
+#pragma unroll 1
+    for (int turn = 0; turn < 8; turn += kAtOnce) {
+      float best[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int32_t at = 32 * (turn + j) + lane;
+        const float4 half = first + at / 2 < count ? fours[at] : float4{kNone, kNone, kNone, kNone};
+        best[j] = fmaxf(fmaxf(half.x, half.y), fmaxf(half.z, half.w));
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const float whole = fmaxf(best[j], __shfl_xor_sync(~0u, best[j], 1));
+        if (lane % 2 == 0) room[16 * (turn + j) + lane / 2] = whole;
+      }
+    }
+    __syncwarp();
+    const float4 four = reinterpret_cast<const float4*>(room)[lane];
+    __syncwarp();
+    const auto at = [&](int32_t j, float best) {
+      return j < count - 1 ? best : j == count - 1 ? INFINITY : kNone;
+    };
+    return {at(i, four.x), at(i + 1, four.y), at(i + 2, four.z), at(i + 3, four.w)};
   }
   __device__ int32_t index(int32_t i) const { return i; }
 };
@@ -244,8 +277,8 @@ __device__ void choose_held(const Source& source, int32_t k, int32_t capacity, i
   float4 held[kFours];
 #pragma unroll
   for (int c = 0; c < kFours; ++c) {
-    const int32_t i = 4 * (c * kThreads + thread);
-    held[c] = i < source.count ? source.four(i) : float4{kNone, kNone, kNone, kNone};
+    held[c] = source.four_of_lane(4 * (c * kThreads + thread),
+                                  reinterpret_cast<float*>(orders) + 128 * warp);
   }
   const auto tally = [&](float score) {
     if (score == score) atomicAdd(&shared.counts[order_of(score) >> kFirstShift], 1);
