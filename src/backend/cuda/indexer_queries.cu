@@ -77,19 +77,21 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < 2; ++i) {
       rest[2 * turn + i] = exponents[i] == 0 ? 0 : exponents[i] - most;
       wide |= rest[2 * turn + i] < -kQueryRoom;
-      if (lane % 16 == 0) {
-        scales.scale[lane / 16 + 2 * i][head] = ldexpf(1, rest[2 * turn + i]);
-      }
     }
     if (lane == 0) scales.weight[head] = weights[turn] * e8m0_value(most) * (1 << kScoreShift);
   }
   wide = __syncthreads_or(wide);
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
-    const int column = tensor_column(static_cast<int>(threadIdx.x) / 32 + turn * kWarps);
+    const int head = static_cast<int>(threadIdx.x) / 32 + turn * kWarps;
+    const int column = tensor_column(head);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t pair = lane + 32 * i, group = pair / 16;
+      // Scales are in the codes or here: a block multiplies by these if any of its rows is wide.
+      if (lane % 16 == 0) {
+        scales.scale[group][head] = wide ? ldexpf(1, rest[2 * turn + i]) : 1.0f;
+      }
       // Times 2^-15 .. 2^2: exact in E5M2.
       const int32_t exponent = 2 - (group == 0 ? kKeyRoom : 0) + (wide ? 0 : rest[2 * turn + i]);
       const float scale = __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);

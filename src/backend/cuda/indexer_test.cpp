@@ -91,13 +91,17 @@ TEST(IndexSelect, AgreesOnReleasedShapes) {
 }
 
 TEST(IndexSelect, AgreesWhereScalesLieFarApart) {
-  for (const int apart : {5, 14, 40}) {
-    SCOPED_TRACE(apart);
-    RandomTensors random(3);
-    const IndexSelectArgs args =
-        arguments(random, {.parts = {{.first = 4000, .count = 4}, {.slot = 1, .first = 3000}},
-                           .scales_apart = apart});
-    CACHALOT_EXPECT_GPU_AGREES(index_select, args);
+  for (const CandidateUse use : {CandidateUse::none, CandidateUse::use}) {
+    for (const int apart : {2, 5, 7, 11, 14, 40}) {
+      SCOPED_TRACE(fmt::format("use {}, apart {}", static_cast<int>(use), apart));
+      RandomTensors random(3);
+      const IndexSelectArgs args =
+          arguments(random, {.parts = {{.first = 4000, .count = 4}, {.slot = 1, .first = 3000}},
+                             .use = use,
+                             .candidate_blocks = 100,
+                             .scales_apart = apart});
+      CACHALOT_EXPECT_GPU_AGREES(index_select, args);
+    }
   }
 }
 
