@@ -138,14 +138,9 @@ Started prepared(Queue& queue, const DenseMatrix& weight, const bf16* x_values,
         .norm_sums = reinterpret_cast<uint32_t*>(queue.counters())};
   if (!kQuantizes) {
     p.x = codes_map(x.codes, x.rows, x.columns, Product::kTokens);
-    p.x_scales = tensor_map(x.scales, {.type = CU_TENSOR_MAP_DATA_TYPE_UINT32,
-                                       .rows = x.columns / kStepColumns,
-                                       .columns = x.scale_stride,
-                                       .row_bytes = x.scale_stride * 4,
-                                       .box_rows = steps,
-                                       .box_columns = Product::kTokens,
-                                       .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE});
+    p.x_scales = row_scales_map(x, Product::kTokens, steps);
   }
+  if (Product::kTokensAreM) p.y_boxes = results_map(out, x.rows, weight.rows);
   return {p,
           {.blocks = dim3(tiles * cut.chunks, groups),
            .threads = Product::kThreads,

@@ -31,7 +31,7 @@ struct Turning {
 };
 
 struct Few {
-  CUtensorMap weight, tile_scales, x, x_scales;
+  CUtensorMap weight, tile_scales, x, x_scales, y_boxes;
   const uint4* x_values;  // [tokens, columns] BF16, where the kernel quantizes
   int columns;
   int tokens, out;
@@ -283,19 +283,23 @@ class FewBlock {
   }
 
   // This block's sums, or its share of those of its cluster, go where they belong.
-  __device__ void finish(const float (&sums)[4 * Product::kFragments]) const {
+  __device__ void finish(float (&sums)[4 * Product::kFragments]) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto fragment = [&](int j) {
       return float4{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
     };
     if (p_.chunks_log == 0) {
+      if constexpr (Product::kTokensAreM) {
+        write_tile(sums);
+      } else {
 #pragma unroll
-      for (int j = 0; j < Product::kFragments; ++j) {
-        if constexpr (kTurns) {
-          write_turned(fragment(j));
-        } else {
-          write(Product::unit(warp, j), fragment(j));
+        for (int j = 0; j < Product::kFragments; ++j) {
+          if constexpr (kTurns) {
+            write_turned(fragment(j));
+          } else {
+            write(Product::unit(warp, j), fragment(j));
+          }
         }
       }
       return;
@@ -329,14 +333,33 @@ class FewBlock {
     if constexpr (kNorm) normalize(total);
   }
 
+  // A warpgroup's whole results, through the first stage: full lines of y, where write() writes 16
+  // bytes of each.
+  __device__ void write_tile(float (&sums)[4 * Product::kFragments]) const {
+    meet();
+    const int group = static_cast<int>(threadIdx.x) / 128;
+    write_results<kBoxColumns>(p_.y_boxes, stages_ + group * kBoxBytes, first_token_,
+                               tile_ * Product::kTileRows + group * kBoxColumns, p_.out, p_.bias,
+                               meet, sums);
+    if (threadIdx.x % 128 == 0) wait_stores<0>();
+  }
+
   __device__ void write(int unit, const float4& sums) const {
     const float four[4] = {sums.x, sums.y, sums.z, sums.w};
+    // Neighbours of a token where tokens are M, which the weight has both or neither of.
+    constexpr int kTogether = Product::kTokensAreM ? 2 : 1;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i += kTogether) {
       const int row = tile_ * Product::kTileRows + Product::row(unit, i);
       const int token = first_token_ + Product::token(unit, i);
       if (row >= p_.out || token >= p_.tokens) continue;
-      p_.y[int64_t{token} * p_.out + row] = __float2bfloat16_rn(with_bias(four[i], p_.bias, row));
+      __nv_bfloat16* to = p_.y + int64_t{token} * p_.out + row;
+      if constexpr (kTogether == 2) {
+        *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(
+            with_bias(four[i], p_.bias, row), with_bias(four[i + 1], p_.bias, row + 1));
+      } else {
+        *to = __float2bfloat16_rn(with_bias(four[i], p_.bias, row));
+      }
     }
   }
 

@@ -30,6 +30,7 @@ struct FewGroups {
 // Up to 16 tokens: the weight is M. A thread has two rows of the weight, in one tile.
 template <int kTokens_, int kGroups = 2>
 struct WeightTimesTokens : FewGroups<kGroups> {
+  static constexpr bool kTokensAreM = false;
   static constexpr int kTokens = kTokens_;
   static constexpr int kFragments = kTokens / 8;
   static constexpr int kUnits = 4 * kGroups * kFragments;
@@ -99,6 +100,7 @@ struct WeightTimesTokens : FewGroups<kGroups> {
 // Up to 64 tokens: they are M. A thread has two tokens and 16 rows of the weight in two tiles, so a
 // block's 32 results share four products of scales.
 struct TokensTimesWeight : FewGroups<2> {
+  static constexpr bool kTokensAreM = true;
   static constexpr int kTokens = 64;
   static constexpr int kFragments = 8;
   static constexpr int kUnits = kWarps * kFragments;

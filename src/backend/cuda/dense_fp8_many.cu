@@ -20,7 +20,6 @@ constexpr int kXScalesAt = kTileScalesAt + 128;
 constexpr int kStageBytes = kTileScalesAt + 1024;
 constexpr uint32_t kBytes =
     2 * kTile * kStepColumns + kTile / 32 * kStepBlocks * 4 + kTile * sizeof(uint32_t);
-constexpr int kBoxColumns = 64, kBoxBytes = 64 * kBoxColumns * 2;  // of the output
 constexpr int kOutputBytes = kTile * kTile * 2;
 
 // With chunks the sums of those before lie in shared memory, where the output is put in the end:
@@ -112,34 +111,6 @@ __device__ inline void produce(const Many& p, const Shared<kChunks>& s) {
   }
 }
 
-// Rounds 64 rows to BF16 and has them written. A tile in shared memory is two boxes of 64 columns,
-// swizzled: a warp's stores meet every bank once. `tile` is free: output_free().
-__device__ inline void store(const Many& p, uint8_t* tile, const Place& place, int group,
-                             const float (&sums)[kTile / 2]) {
-  const int thread = static_cast<int>(threadIdx.x) % 128, quad = thread % 4;
-  const int row = thread / 32 * 16 + thread % 32 / 4;
-  const int columns = min(kTile, p.out - place.weight);
-#pragma unroll
-  for (int j = 0; j < kTile / 8; ++j) {
-    const int column = min(8 * j + 2 * quad, columns - 2) + place.weight;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float low = with_bias(sums[4 * j + 2 * half], p.bias, column);
-      const float high = with_bias(sums[4 * j + 2 * half + 1], p.bias, column + 1);
-      *reinterpret_cast<__nv_bfloat162*>(tile + j / 8 * kBoxBytes + (row + 8 * half) * 128 +
-                                         (j % 8 ^ row % 8) * 16 + quad * 4) =
-          __floats2bfloat162_rn(low, high);
-    }
-  }
-  fence_shared_for_async();
-  sync_threads_of(1 + group, 128);
-  if (thread != 0) return;
-  for (int box = 0; box < 2; ++box) {
-    store_box(p.y, place.weight + box * kBoxColumns, place.x + group * 64, tile + box * kBoxBytes);
-  }
-  commit_stores();
-}
-
 // Until the warpgroup's last output has been read.
 __device__ inline void output_free(int group) {
   if (threadIdx.x % 128 == 0) wait_stores_read<0>();
@@ -188,7 +159,9 @@ class Consumer {
       } else {
         output_free(group_);
       }
-      store(p_, shared_.output(group_), place, group_, sums_);
+      write_results<kTile>(
+          p_.y, shared_.output(group_), place.x + group_ * kBoxRows, place.weight, p_.out, p_.bias,
+          [this] { sync_threads_of(1 + group_, 128); }, sums_);
     }
     if (threadIdx.x % 128 == 0) wait_stores<0>();
   }
@@ -350,12 +323,7 @@ void multiply_fp8_many(Queue& queue, const DenseMatrix& weight, const QuantizedR
       .weight = codes_map(weight.codes.data, weight.rows, weight.columns, kTile / kCluster),
       .tile_scales = tile_scales_map(weight, kTile / 32),
       .x = codes_map(x.codes, x.rows, x.columns, kTile),
-      .y = tensor_map(out.y, {.type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                              .rows = x.rows,
-                              .columns = weight.rows,
-                              .row_bytes = weight.rows * 2,
-                              .box_rows = 64,
-                              .box_columns = kBoxColumns}),
+      .y = results_map(out, x.rows, weight.rows),
       .x_scales = x.scales,
       .scale_stride = static_cast<int>(x.scale_stride),
       .x_pairs = static_cast<int>((x_tiles + kCluster - 1) / kCluster),

@@ -35,6 +35,57 @@ __device__ inline float with_bias(float sum, const __nv_bfloat16* bias, int colu
   return bias != nullptr ? sum + __bfloat162float(bias[column]) : sum;
 }
 
+// Results are written by the copy engine in boxes of a warpgroup's 64 rows of x and 64 of the
+// weight.
+inline constexpr int kBoxRows = 64, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
+
+inline CUtensorMap results_map(const Fp8Output& out, int64_t rows, int64_t weight_rows) {
+  return tensor_map(out.y, {.type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                            .rows = rows,
+                            .columns = weight_rows,
+                            .row_bytes = weight_rows * 2,
+                            .box_rows = kBoxRows,
+                            .box_columns = kBoxColumns});
+}
+
+// A warpgroup rounds its results to BF16 and has them written: sums of 64 rows of x from `row` on
+// and kColumns of the `out` of the weight from `column` on. They pass through `boxes` in shared
+// memory, swizzled, so that a warp's stores meet every bank once. `meet` lets the warpgroup's
+// threads meet.
+template <int kColumns, class Meet>
+__device__ inline void write_results(const CUtensorMap& y, uint8_t* boxes, int row, int column,
+                                     int out, const __nv_bfloat16* bias, Meet meet,
+                                     float (&sums)[kColumns / 2]) {
+  int thread = static_cast<int>(threadIdx.x) % 128;
+  // A kernel that walks tiles makes the addresses below anew for each, not once in registers.
+  asm volatile("" : "+r"(thread));
+  const int quad = thread % 4, box_row = thread / 32 * 16 + thread % 32 / 4;
+  if (bias != nullptr) {
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      const int at = min(column + 8 * j + 2 * quad, out - 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[4 * j + i] = with_bias(sums[4 * j + i], bias, at + i % 2);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      *reinterpret_cast<__nv_bfloat162*>(boxes + j / 8 * kBoxBytes + (box_row + 8 * half) * 128 +
+                                         (j % 8 ^ box_row % 8) * 16 + quad * 4) =
+          __floats2bfloat162_rn(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
+    }
+  }
+  fence_shared_for_async();
+  meet();
+  if (thread != 0) return;
+  for (int box = 0; box < kColumns / kBoxColumns; ++box) {
+    store_box(y, column + box * kBoxColumns, row, boxes + box * kBoxBytes);
+  }
+  commit_stores();
+}
+
 // Rows of 128 bytes of codes, as a product reads them from shared memory.
 inline CUtensorMap codes_map(const uint8_t* codes, int64_t rows, int64_t columns, int box_rows) {
   return tensor_map(codes, {.rows = rows,
@@ -52,6 +103,17 @@ inline CUtensorMap tile_scales_map(const DenseMatrix& weight, int box_rows, int 
                                          .box_rows = box_rows,
                                          .box_columns = steps * kStepBlocks,
                                          .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE});
+}
+
+// The scales of `box_rows` rows of x, for `steps` steps.
+inline CUtensorMap row_scales_map(const QuantizedRows& x, int box_rows, int steps = 1) {
+  return tensor_map(x.scales, {.type = CU_TENSOR_MAP_DATA_TYPE_UINT32,
+                               .rows = x.columns / kStepColumns,
+                               .columns = x.scale_stride,
+                               .row_bytes = x.scale_stride * 4,
+                               .box_rows = steps,
+                               .box_columns = box_rows,
+                               .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE});
 }
 
 }  // namespace cachalot::cuda

@@ -60,15 +60,18 @@ TEST(DenseFp8, AgreesOnSmallAndOddShapes) {
 
 TEST(DenseFp8, AddsABiasAndGivesUnroundedSums) {
   RandomTensors random(3);
-  for (const int64_t tokens : {3, 140}) {
-    LinearArgs args = linear_args(random, {264, 640, true}, tokens);
-    args.bias = random.bf16s({264}, 30);
-    CACHALOT_EXPECT_GPU_AGREES(linear, args);
-    args.bias = {};
-    args.norm = {};
-    args.y = {};
-    args.y_f32 = random.tensor<float>({tokens, 264});
-    CACHALOT_EXPECT_GPU_AGREES(linear, args);
+  for (const int64_t in : {384, 640}) {  // one chunk, two
+    for (const int64_t tokens : {3, 40, 140}) {
+      SCOPED_TRACE(fmt::format("{} columns, {} tokens", in, tokens));
+      LinearArgs args = linear_args(random, {264, in, true}, tokens);
+      args.bias = random.bf16s({264}, 30);
+      CACHALOT_EXPECT_GPU_AGREES(linear, args);
+      args.bias = {};
+      args.norm = {};
+      args.y = {};
+      args.y_f32 = random.tensor<float>({tokens, 264});
+      CACHALOT_EXPECT_GPU_AGREES(linear, args);
+    }
   }
 }
 
