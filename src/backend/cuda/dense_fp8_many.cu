@@ -1,114 +1,128 @@
-// Many rows of x (docs/kernels/dense_fp8.md). A block walks tiles of 128 rows of x and 128 of the
-// weight: one thread brings steps of 128 columns into a ring of stages, two consumer warpgroups
-// multiply 64 rows of x each. While a block of 32 columns' products are added to the sums the next
-// ones are in the tensor cores. Two blocks of a cluster have the same rows of the weight: each
-// brings half of them for both.
+// Many rows of x (docs/kernels/dense_fp8.md). A block walks tiles of 64 rows of x per consumer
+// warpgroup and 128 of the weight: one thread brings steps of 128 columns into a ring of stages.
+// While a warpgroup adds a block of 32 columns' products to its sums, the tensor cores have those
+// of the others. Two blocks of a cluster have the same rows of x: each brings half of them for
+// both.
 #include <algorithm>
+#include <bit>
 
 #include "backend/cuda/dense_fp8_parts.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/ptx/cluster.h"
 #include "backend/cuda/ptx/wgmma_fp8.h"
 
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kTile = 128;   // rows of x, and of the weight
-constexpr int kCluster = 2;  // blocks
-constexpr int kGroups = 2;   // consumer warpgroups, 64 rows of x each
-constexpr int kXAt = 0, kWeightAt = kTile * kStepColumns, kTileScalesAt = 2 * kWeightAt;
-constexpr int kXScalesAt = kTileScalesAt + 128;
-constexpr int kStageBytes = kTileScalesAt + 1024;
-constexpr uint32_t kBytes =
-    2 * kTile * kStepColumns + kTile / 32 * kStepBlocks * 4 + kTile * sizeof(uint32_t);
-constexpr int kOutputBytes = kTile * kTile * 2;
+constexpr int kGroupRows = 64;  // of x, a warpgroup's
+constexpr int kTile = 128;      // rows of the weight
+constexpr int kTileBlocks = kTile / 32;
+constexpr int kCluster = 2;          // blocks
+constexpr int kTogetherRows = 1536;  // of x, whose tiles are walked together: as many of the weight
+                                     // stay in L2 while blocks read them
+constexpr int kSharedBytes = 227 << 10;
 
-// With chunks the sums of those before lie in shared memory, where the output is put in the end:
-// registers hold the chunk's sums and two blocks' products.
-template <bool kChunks>
+template <int kGroups, bool kChunks>
 struct Layout {
-  static constexpr int kStages = kChunks ? 4 : 5;
-  static constexpr int kOutputAt = kStages * kStageBytes;
-  static constexpr int kBarriersAt = kOutputAt + kOutputBytes * (kChunks ? 2 : 1);
-  static constexpr size_t kSharedBytes = 1024 + kBarriersAt + 2 * kStages * sizeof(Barrier);
-};
+  static constexpr int kRows = kGroups * kGroupRows;  // of x
+  static constexpr int kXAt = 0, kWeightAt = kRows * kStepColumns;
+  static constexpr int kTileScalesAt = kWeightAt + kTile * kStepColumns;
+  static constexpr int kXScalesAt = kTileScalesAt + 128;
+  static constexpr uint32_t kBytes =
+      (kRows + kTile) * kStepColumns + kTileBlocks * kStepBlocks * 4 + kRows * sizeof(uint32_t);
+  static constexpr int kStageBytes = kTileScalesAt + 1024;
 
-constexpr int kThreads = (kGroups + 1) * 128;
-// Tiles of x that are walked together: with as many of the weight, what blocks read at a time stays
-// in L2.
-constexpr int kTogether = 16;
+  static constexpr int kThreads = (kGroups + 1) * 128;
+  // Of a consumer's thread; a multiprocessor has 64K.
+  static constexpr int kRegisters = kGroups == 3 ? 160 : 240;
+  // The sums of the chunks before stay in registers, or lie where the output is put in the end.
+  static constexpr bool kKeepsTotals = kChunks && kGroups == 2;
+
+  static constexpr int kOutputBytes = kGroupRows * kTile * (kChunks && !kKeepsTotals ? 4 : 2);
+  static constexpr int kStages = (kSharedBytes - 1024 - kGroups * kOutputBytes) / kStageBytes;
+  static constexpr int kOutputAt = kStages * kStageBytes;
+  static constexpr int kBarriersAt = kOutputAt + kGroups * kOutputBytes;
+  static_assert(kXScalesAt + kRows * 4 <= kStageBytes && 2 * kStages * sizeof(Barrier) <= 1024);
+};
 
 struct Many {
-  CUtensorMap weight, tile_scales, x, y;
-  const uint32_t* x_scales;  // QuantizedRows::scales
-  int scale_stride;
-  int x_pairs, weight_tiles;  // pairs of tiles of x: one per cluster
-  Fp8Cut cut;
-  int out;
+  CUtensorMap weight, tile_scales, x, x_scales, y;
+  int rows, out;
+  int x_tiles, weight_pairs, together;  // pairs of tiles of the weight: one per cluster
+  int steps, chunks_log;
   const __nv_bfloat16* bias;
+
+  __device__ int steps_of(int chunk) const {
+    return ((chunk + 1) * steps >> chunks_log) - (chunk * steps >> chunks_log);
+  }
 };
 
-// The first row of x and of the weight of a cluster's n-th piece of work.
+// The first row of x and of the weight of a cluster's n-th piece of work, for its block.
+template <int kGroups>
 struct Place {
   int x, weight;
 
   __device__ Place(const Many& p, int work) {
-    const int whole = kTogether / kCluster * p.weight_tiles;
-    const int first = work / whole * (kTogether / kCluster);
-    const int together = min(kTogether / kCluster, p.x_pairs - first);
+    const int whole = p.together * p.weight_pairs;
+    const int first = work / whole * p.together;
+    const int together = min(p.together, p.x_tiles - first);
     const int rest = work % whole;
     const int block = static_cast<int>(blockIdx.x) % kCluster;
-    x = ((first + rest % together) * kCluster + block) * kTile;
-    weight = rest / together * kTile;
+    x = (first + rest % together) * kGroups * kGroupRows;
+    weight = (rest / together * kCluster + block) * kTile;
   }
 };
 
 __device__ inline int first_work() { return static_cast<int>(blockIdx.x) / kCluster; }
 __device__ inline int work_step() { return static_cast<int>(gridDim.x) / kCluster; }
 
-template <bool kChunks>
+template <int kGroups, bool kChunks>
 struct Shared {
-  using L = Layout<kChunks>;
+  using L = Layout<kGroups, kChunks>;
   uint8_t* stages;
   Barrier *full, *empty;
 
   __device__ explicit Shared(uint8_t* shared) {
-    stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
+    stages = shared;
     full = reinterpret_cast<Barrier*>(stages + L::kBarriersAt);
     empty = full + L::kStages;
   }
-  __device__ uint8_t* stage(int index) const { return stages + index * kStageBytes; }
+  __device__ uint8_t* stage(int index) const { return stages + index * L::kStageBytes; }
   // A consumer warpgroup's own.
   __device__ uint8_t* output(int group) const {
-    return stages + L::kOutputAt + group * ((L::kBarriersAt - L::kOutputAt) / kGroups);
+    return stages + L::kOutputAt + group * L::kOutputBytes;
   }
 };
 
-// One thread. A stage is empty when the consumers of both blocks have left it: the weight's halves
-// go to both.
-template <bool kChunks>
-__device__ inline void produce(const Many& p, const Shared<kChunks>& s) {
+// One thread. A stage is empty when the consumers of both blocks have left it: halves of x go to
+// both.
+template <int kGroups, bool kChunks>
+__device__ inline void produce(const Many& p, const Shared<kGroups, kChunks>& s) {
+  using L = Layout<kGroups, kChunks>;
   const int block = static_cast<int>(blockIdx.x) % kCluster;
+  const int half = L::kRows / kCluster * block;
   int stage = 0, round = 0;
-  for (int work = first_work(); work < p.x_pairs * p.weight_tiles; work += work_step()) {
-    const Place place(p, work);
-    for (int step = 0; step < p.cut.steps; ++step) {
+  for (int work = first_work(); work < p.x_tiles * p.weight_pairs; work += work_step()) {
+    const Place<kGroups> place(p, work);
+    for (int step = 0; step < p.steps; ++step) {
       uint8_t* to = s.stage(stage);
       Barrier* full = &s.full[stage];
       if (round > 0) barrier_wait(&s.empty[stage], (round - 1) % 2);
-      barrier_expect(full, kBytes);
-      const int half = kTile / kCluster * block;
-      copy_box_to_blocks(to + kWeightAt + half * kStepColumns, p.weight, step * kStepColumns,
-                         place.weight + half, full, (1 << kCluster) - 1);
-      copy_box(to + kXAt, p.x, step * kStepColumns, place.x, full);
-      copy_box(to + kTileScalesAt, p.tile_scales, step * kStepBlocks, place.weight / 32, full);
-      copy_bulk(to + kXScalesAt, p.x_scales + int64_t{step} * p.scale_stride + place.x,
-                kTile * sizeof(uint32_t), full);
-      if (++stage == Layout<kChunks>::kStages) {
+      barrier_expect(full, L::kBytes);
+      copy_box_to_blocks(to + L::kXAt + half * kStepColumns, p.x, step * kStepColumns,
+                         place.x + half, full, (1 << kCluster) - 1);
+      copy_box(to + L::kWeightAt, p.weight, step * kStepColumns, place.weight, full);
+      copy_box(to + L::kTileScalesAt, p.tile_scales, step * kStepBlocks, place.weight / 32, full);
+      copy_box(to + L::kXScalesAt, p.x_scales, place.x, step, full);
+      if (++stage == L::kStages) {
         stage = 0;
         ++round;
       }
     }
   }
+  // Consumers enter one step more than there are, without looking.
+  if (round > 0) barrier_wait(&s.empty[stage], (round - 1) % 2);
+  barrier_arrive(&s.full[stage]);
 }
 
 // Until the warpgroup's last output has been read.
@@ -117,184 +131,209 @@ __device__ inline void output_free(int group) {
   sync_threads_of(1 + group, 128);
 }
 
-// sums = totals + sums, in shared memory; a thread has every 128th float4 for itself.
-__device__ inline void add_totals(const float4* totals, float (&sums)[kTile / 2]) {
-#pragma unroll
-  for (int i = 0; i < kTile / 8; ++i) {
-    const float4 total = totals[i * 128 + threadIdx.x % 128];
-    sums[4 * i] += total.x;
-    sums[4 * i + 1] += total.y;
-    sums[4 * i + 2] += total.z;
-    sums[4 * i + 3] += total.w;
-  }
-}
-
-template <bool kChunks>
+template <int kGroups, bool kChunks>
 class Consumer {
-  using L = Layout<kChunks>;
+  using L = Layout<kGroups, kChunks>;
 
  public:
-  __device__ Consumer(const Many& p, const Shared<kChunks>& shared, int group)
-      : p_(p), shared_(shared), group_(group) {}
+  // `group` is the same in all threads of a warp, and known to be.
+  __device__ Consumer(const Many& p, const Shared<kGroups, kChunks>& shared, int group)
+      : p_(p),
+        shared_(shared),
+        group_(group),
+        stages_(shared_descriptor(shared.stages, SharedLayout::swizzle_128, 1024)),
+        empty_(address_in_block(shared.empty, threadIdx.x % kCluster)) {
+    // The compiler must not know that all lanes read the same scales of tiles: it would move them
+    // to uniform registers, and wait for them to do so.
+    uint32_t lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    tile_scales_ = shared.stages + L::kTileScalesAt + (lane >> 5);
+    const int row = group * kGroupRows + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
+                    static_cast<int>(threadIdx.x) % 32 / 4;
+    x_scales_ = shared.stages + L::kXScalesAt + row * sizeof(uint32_t);
+  }
 
   __device__ void run() {
+    const int works = p_.x_tiles * p_.weight_pairs;
+    enter();
 #pragma unroll
-    for (float& product : products_[0]) product = 0;
-#pragma unroll
-    for (float& product : products_[1]) product = 0;
-    for (int work = first_work(); work < p_.x_pairs * p_.weight_tiles; work += work_step()) {
-      const Place place(p_, work);
-#pragma unroll
-      for (float& sum : sums_) sum = 0;
-      if constexpr (kChunks) output_free(group_);
-      for (int chunk = 0; chunk < p_.cut.chunks; ++chunk) {
-        if (kChunks && chunk > 0) close(chunk > 1);
-        int steps = p_.cut.first_step(chunk + 1) - p_.cut.first_step(chunk);
-        for (; steps >= 2; steps -= 2) add_steps<2>();
-        if (steps > 0) add_steps<1>();
+    for (float& product : products_) product = 0;
+    for (int work = first_work(); work < works; work += work_step()) {
+      const Place<kGroups> place(p_, work);
+      const int row = place.x + group_ * kGroupRows;
+      if (row >= p_.rows) {
+        for (int step = p_.steps; step > 0; --step) pass();
+        continue;
       }
-      if constexpr (kChunks) {
-        add_totals(totals(), sums_);
+      if constexpr (L::kKeepsTotals) {
+#pragma unroll
+        for (float& total : totals_) total = kNothing;
+      }
+      for (int chunk = 0; chunk >> p_.chunks_log == 0; ++chunk) {
+        if (kChunks && chunk > 0) close(chunk);
+        add_step<true>();
+        for (int steps = p_.steps_of(chunk); steps > 1; --steps) add_step<false>();
+      }
+      if constexpr (kChunks) add_totals();
+      if constexpr (kChunks && !L::kKeepsTotals) {
         sync_threads_of(1 + group_, 128);
       } else {
         output_free(group_);
       }
       write_results<kTile>(
-          p_.y, shared_.output(group_), place.x + group_ * kBoxRows, place.weight, p_.out, p_.bias,
+          p_.y, shared_.output(group_), row, place.weight, p_.out, p_.bias,
           [this] { sync_threads_of(1 + group_, 128); }, sums_);
     }
     if (threadIdx.x % 128 == 0) wait_stores<0>();
   }
 
  private:
-  // A stage that is full: where its operands lie, and the scales this thread needs.
-  struct Step {
-    int stage;
-    uint64_t x, weight;
-    uint32_t codes[2];
-    float4 tile_scales[kTile / 32];
-  };
+  // Of a block of columns of an operand that lies `at` in a stage.
+  __device__ uint64_t operand(int at, int block) const {
+    return advance_descriptor(stages_, entered_ * L::kStageBytes) +
+           static_cast<uint64_t>((at >> 4) + block * 2);
+  }
 
-  // Waits for the next stage.
-  __device__ Step enter() {
-    Step step{.stage = stage_};
-    const uint8_t* from = shared_.stage(stage_);
-    barrier_wait(&shared_.full[stage_], parity_);
-    if (++stage_ == L::kStages) {
-      stage_ = 0;
+  // Waits for the next stage and reads what its first blocks need.
+  __device__ void enter() {
+    entered_ = next_;
+    barrier_wait(&shared_.full[next_], parity_);
+    if (++next_ == L::kStages) {
+      next_ = 0;
       parity_ ^= 1;
     }
-    step.x = shared_descriptor(from + kXAt + group_ * 64 * kStepColumns, SharedLayout::swizzle_128,
-                               1024);
-    step.weight = shared_descriptor(from + kWeightAt, SharedLayout::swizzle_128, 1024);
-    const int row = group_ * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 +
-                    static_cast<int>(threadIdx.x) % 32 / 4;
-    const auto* x_scales = reinterpret_cast<const uint32_t*>(from + kXScalesAt);
-    step.codes[0] = x_scales[row];
-    step.codes[1] = x_scales[row + 8];
+    const uint8_t* codes = x_scales_ + entered_ * L::kStageBytes;
+    codes_[0] = *reinterpret_cast<const uint32_t*>(codes);
+    codes_[1] = *reinterpret_cast<const uint32_t*>(codes + 8 * sizeof(uint32_t));
+    step_scales_ = tile_scales_ + entered_ * L::kStageBytes;
+    read_tile_scales(0);
+  }
+
+  // The stage may be filled again, here and in the other block.
+  __device__ void leave(int stage) const {
+    if (threadIdx.x % 32 < kCluster) barrier_arrive_at_address(empty_ + stage * sizeof(Barrier));
+  }
+
+  __device__ void pass() {
+    const int stage = entered_;
+    enter();
+    leave(stage);
+  }
+
+  // Of two blocks.
+  __device__ void read_tile_scales(int block) {
+    const auto* scales = reinterpret_cast<const float2*>(step_scales_ + block * sizeof(float));
 #pragma unroll
-    for (int i = 0; i < kTile / 32; ++i) {
-      step.tile_scales[i] = reinterpret_cast<const float4*>(from + kTileScalesAt)[i];
-    }
-    return step;
+    for (int i = 0; i < kTileBlocks; ++i) scales_[i] = scales[i * kStepBlocks / 2];
   }
 
-  // The next `count` steps, 1 or 2. Between them a product is always running; none is left at the
-  // end: ptxas serializes all products if it finds one in another round of a loop than the read of
-  // its neighbour's registers. Scales are read before products: while those read shared memory it
-  // serves others late.
-  template <int count>
-  __device__ void add_steps() {
-    const Step first = enter();
-    multiply<0>(first);
-    multiply<1>(first);
-    add<0, 1>(first);
-    multiply<2>(first);
-    add<1, 1>(first);
-    multiply<3>(first);
-    add<2, 1>(first);
-    if constexpr (count == 1) {
-      add<3, 0>(first);
-    } else {
-      const Step second = enter();
-      multiply<0>(second);
-      add<3, 1>(first);
-      multiply<1>(second);
-      add<0, 1>(second);
-      multiply<2>(second);
-      add<1, 1>(second);
-      multiply<3>(second);
-      add<2, 1>(second);
-      add<3, 0>(second);
-    }
+  // kFirst: the first step of a chunk, whose sums are not there yet.
+  template <bool kFirst>
+  __device__ void add_step() {
+    add<0, kFirst>();
+    add<1, false>();
+    add<2, false>();
+    add<3, false>();
   }
 
-  template <int block>
-  __device__ void multiply(const Step& step) {
-    wgmma_fence();
-    wgmma_fp8(products_[block % 2], advance_descriptor(step.x, block * 32),
-              advance_descriptor(step.weight, block * 32), false);
-    wgmma_commit();
-  }
-
-  // Waits for the block's products, while `pending` later ones run, and adds them.
-  template <int block, int pending>
-  __device__ void add(const Step& step) {
-    const float first = block_scale(step.codes[0], block);
-    const float second = block_scale(step.codes[1], block);
-    float low[kTile / 32], high[kTile / 32];
+  // A block of the entered step; behind the last one the next step is entered. What the next blocks
+  // need of shared memory is read here: the tensor cores, which are never idle, let such reads
+  // wait.
+  template <int block, bool kFirst>
+  __device__ void add() {
+    float low[kTileBlocks], high[kTileBlocks];
+    const float first = block_scale(codes_[0], block), second = block_scale(codes_[1], block);
 #pragma unroll
-    for (int i = 0; i < kTile / 32; ++i) {
-      const float scale = at(step.tile_scales[i], block);
+    for (int i = 0; i < kTileBlocks; ++i) {
+      const float scale = block % 2 == 0 ? scales_[i].x : scales_[i].y;
       low[i] = first * scale;
       high[i] = second * scale;
     }
-    auto& products = products_[block % 2];
-    wgmma_wait<pending>();
-    wgmma_hold(products);
-    // The stage may be filled again, here and in the other block.
-    if (block == kStepBlocks - 1 && threadIdx.x % 32 < kCluster) {
-      barrier_arrive_at(&shared_.empty[step.stage], threadIdx.x % 32);
+    wgmma_fence();
+    wgmma_fp8(products_, operand(L::kXAt + group_ * kGroupRows * kStepColumns, block),
+              operand(L::kWeightAt, block), false);
+    wgmma_commit();
+    // So that what they are made of is free for what is read next.
+    wgmma_hold(low);
+    wgmma_hold(high);
+    const int stage = entered_;
+    if constexpr (block == 1) read_tile_scales(2);
+    if constexpr (block == kStepBlocks - 1) enter();
+    wgmma_wait<0>();
+    wgmma_hold(products_);
+    if constexpr (block == kStepBlocks - 1) leave(stage);
+#pragma unroll
+    for (int i = 0; i < kTile / 2; ++i) {
+      sums_[i] =
+          add_block(kFirst ? 0.0f : sums_[i], products_[i], i % 4 < 2 ? low[i / 16] : high[i / 16]);
     }
+  }
+
+  // The end of a chunk, whose sums are added to those of the chunks before: in registers where
+  // there are enough, else in shared memory, a thread's as float4s at 128 of them apart.
+  __device__ void close(int chunk) {
+    if constexpr (L::kKeepsTotals) {
 #pragma unroll
-    for (int i = 0; i < kTile / 32; ++i) {
+      for (int i = 0; i < kTile / 2; ++i) totals_[i] += sums_[i];
+    } else {
+      if (chunk == 1) {
+        output_free(group_);
+      } else {
+        add_totals();
+      }
 #pragma unroll
-      for (int j = 16 * i; j < 16 * (i + 1); j += 4) {
-        sums_[j] = add_block(sums_[j], products[j], low[i]);
-        sums_[j + 1] = add_block(sums_[j + 1], products[j + 1], low[i]);
-        sums_[j + 2] = add_block(sums_[j + 2], products[j + 2], high[i]);
-        sums_[j + 3] = add_block(sums_[j + 3], products[j + 3], high[i]);
+      for (int i = 0; i < kTile / 8; ++i) {
+        stored_totals()[i * 128] =
+            float4{sums_[4 * i], sums_[4 * i + 1], sums_[4 * i + 2], sums_[4 * i + 3]};
       }
     }
   }
 
-  __device__ float4* totals() const { return reinterpret_cast<float4*>(shared_.output(group_)); }
-  // The end of a chunk.
-  __device__ void close(bool has_totals) {
-    if (has_totals) add_totals(totals(), sums_);
+  // sums = totals + sums
+  __device__ void add_totals() {
 #pragma unroll
     for (int i = 0; i < kTile / 8; ++i) {
-      totals()[i * 128 + threadIdx.x % 128] =
-          float4{sums_[4 * i], sums_[4 * i + 1], sums_[4 * i + 2], sums_[4 * i + 3]};
-    }
+      float four[4];
+      if constexpr (L::kKeepsTotals) {
 #pragma unroll
-    for (float& sum : sums_) sum = 0;
+        for (int j = 0; j < 4; ++j) four[j] = totals_[4 * i + j];
+      } else {
+        *reinterpret_cast<float4*>(four) = stored_totals()[i * 128];
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums_[4 * i + j] += four[j];
+    }
+  }
+  __device__ float4* stored_totals() const {
+    return reinterpret_cast<float4*>(shared_.output(group_)) + threadIdx.x % 128;
   }
 
   const Many& p_;
-  const Shared<kChunks>& shared_;
+  const Shared<kGroups, kChunks>& shared_;
   const int group_;
-  int stage_ = 0, parity_ = 0;
-  float products_[2][kTile / 2];
+  const uint64_t stages_;                   // a descriptor of the first
+  const uint32_t empty_;                    // the first stage's, in the block that this lane tells
+  const uint8_t *x_scales_, *tile_scales_;  // in the first stage
+  int next_ = 0, parity_ = 0;
+  // The step that was entered: its stage, the scales this thread needs.
+  int entered_;
+  const uint8_t* step_scales_;
+  uint32_t codes_[2];
+  float2 scales_[kTileBlocks];  // of tiles, of two blocks
+  float products_[kTile / 2];
   float sums_[kTile / 2];
+  float totals_[L::kKeepsTotals ? kTile / 2 : 1];
 };
 
-template <bool kChunks>
-__global__ void __launch_bounds__(kThreads, 1) multiply(const __grid_constant__ Many p) {
-  extern __shared__ uint8_t shared[];
-  const Shared<kChunks> in_shared(shared);
+template <int kGroups, bool kChunks>
+__global__ void __launch_bounds__(Layout<kGroups, kChunks>::kThreads, 1)
+    multiply(const __grid_constant__ Many p) {
+  using L = Layout<kGroups, kChunks>;
+  // As swizzled boxes lie. Known to be aligned, addresses in it are made of fewer instructions.
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const Shared<kGroups, kChunks> in_shared(shared);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Layout<kChunks>::kStages; ++i) {
+    for (int i = 0; i < L::kStages; ++i) {
       barrier_init(&in_shared.full[i], 1);
       barrier_init(&in_shared.empty[i], kCluster * kGroups * 4);
     }
@@ -303,10 +342,10 @@ __global__ void __launch_bounds__(kThreads, 1) multiply(const __grid_constant__ 
   sync_cluster();
   wait_for_inputs();
   let_next_start();
-  const int group = static_cast<int>(threadIdx.x) / 128;
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (group < kGroups) {
-    take_registers<240>();
-    Consumer<kChunks>(p, in_shared, group).run();
+    take_registers<L::kRegisters>();
+    Consumer<kGroups, kChunks>(p, in_shared, group).run();
   } else {
     give_registers<24>();
     if (threadIdx.x == kGroups * 128) produce(p, in_shared);
@@ -314,31 +353,43 @@ __global__ void __launch_bounds__(kThreads, 1) multiply(const __grid_constant__ 
   sync_cluster();
 }
 
+template <int kGroups, bool kChunks>
+void start(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x, const Fp8Output& out) {
+  using L = Layout<kGroups, kChunks>;
+  const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
+  const int64_t weight_tiles = (weight.rows + kTile - 1) / kTile;
+  const Many p{.weight = codes_map(weight.codes.data, weight.rows, weight.columns, kTile),
+               .tile_scales = tile_scales_map(weight, kTileBlocks),
+               .x = codes_map(x.codes, x.rows, x.columns, L::kRows / kCluster),
+               .x_scales = row_scales_map(x, L::kRows),
+               .y = results_map(out, x.rows, weight.rows),
+               .rows = static_cast<int>(x.rows),
+               .out = static_cast<int>(weight.rows),
+               .x_tiles = static_cast<int>((x.rows + L::kRows - 1) / L::kRows),
+               .weight_pairs = static_cast<int>((weight_tiles + kCluster - 1) / kCluster),
+               .together = kTogetherRows / L::kRows,
+               .steps = cut.steps,
+               .chunks_log = std::countr_zero(static_cast<unsigned>(cut.chunks)),
+               .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias)};
+  const int clusters = std::min(p.x_tiles * p.weight_pairs, queue.multiprocessors() / kCluster);
+  launch(queue, "linear", multiply<kGroups, kChunks>,
+         {.blocks = dim3(clusters * kCluster),
+          .threads = L::kThreads,
+          .shared_bytes = kSharedBytes,
+          .cluster = kCluster},
+         p);
+}
+
 }  // namespace
 
 void multiply_fp8_many(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
                        const Fp8Output& out) {
-  const int64_t x_tiles = (x.rows + kTile - 1) / kTile;
-  const Many p{
-      .weight = codes_map(weight.codes.data, weight.rows, weight.columns, kTile / kCluster),
-      .tile_scales = tile_scales_map(weight, kTile / 32),
-      .x = codes_map(x.codes, x.rows, x.columns, kTile),
-      .y = results_map(out, x.rows, weight.rows),
-      .x_scales = x.scales,
-      .scale_stride = static_cast<int>(x.scale_stride),
-      .x_pairs = static_cast<int>((x_tiles + kCluster - 1) / kCluster),
-      .weight_tiles = static_cast<int>((weight.rows + kTile - 1) / kTile),
-      .cut = cut_fp8(weight.rows, weight.columns),
-      .out = static_cast<int>(weight.rows),
-      .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias)};
-  const int clusters = std::min(p.x_pairs * p.weight_tiles, queue.multiprocessors() / kCluster);
-  const bool chunks = p.cut.chunks > 1;
-  launch(queue, "linear", chunks ? multiply<true> : multiply<false>,
-         {.blocks = dim3(clusters * kCluster),
-          .threads = kThreads,
-          .shared_bytes = chunks ? Layout<true>::kSharedBytes : Layout<false>::kSharedBytes,
-          .cluster = kCluster},
-         p);
+  const bool chunks = cut_fp8(weight.rows, weight.columns).chunks > 1;
+  if (many_fp8_groups(x.rows, weight.rows, chunks, queue.multiprocessors()) == 3) {
+    (chunks ? start<3, true> : start<3, false>)(queue, weight, x, out);
+  } else {
+    (chunks ? start<2, true> : start<2, false>)(queue, weight, x, out);
+  }
 }
 
 }  // namespace cachalot::cuda

@@ -98,6 +98,32 @@ TEST(DenseFp8, GivesATokenTheSameBitsInEveryCompany) {
   }
 }
 
+// Blocks that walk several tiles, in both of their sizes, with and without chunks.
+TEST(DenseFp8, GivesManyTokensTheBitsOfFew) {
+  struct Case {
+    LinearShape shape;
+    int64_t tokens;
+  };
+  for (const auto& [shape, tokens] :
+       {Case{{4096, 1280}, 2304}, {{4096, 1280}, 3000}, {{2048, 256}, 3000}, {{2048, 256}, 5000}}) {
+    RandomTensors random(8);
+    const LinearArgs whole = linear_args(random, shape, tokens);
+    mirrored::Queue queue(gpu_queue());
+    linear(queue, whole);
+    for (int64_t first = 0; first < tokens; first += 64) {
+      LinearArgs part = whole;
+      const int64_t count = std::min<int64_t>(64, tokens - first);
+      part.x = {whole.x.row(first), {count, shape.in}};
+      part.y = random.tensor<bf16>({count, shape.out});
+      linear(queue, part);
+      EXPECT_EQ(std::memcmp(part.y.data, whole.y.row(first), static_cast<size_t>(part.y.bytes())),
+                0)
+          << fmt::format("[{}, {}]: {} of {} tokens from {}", shape.out, shape.in, count, tokens,
+                         first);
+    }
+  }
+}
+
 // Rows that come quantized have the sums of those that linear() quantizes.
 TEST(DenseFp8, MultipliesQuantizedRowsAlike) {
   constexpr int64_t kOut = 264, kIn = 1152;

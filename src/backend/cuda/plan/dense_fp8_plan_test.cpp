@@ -38,5 +38,17 @@ TEST(Fp8Cut, SpreadsReleasedWeightsOverTheMultiprocessors) {
   }
 }
 
+// As measured on 132 multiprocessors.
+TEST(ManyFp8Groups, TakesTheFasterTile) {
+  EXPECT_EQ(many_fp8_groups(8192, 32768, false, 132), 3);
+  EXPECT_EQ(many_fp8_groups(192, 32768, false, 132), 3);
+  EXPECT_EQ(many_fp8_groups(256, 32768, false, 132), 2);
+  EXPECT_EQ(many_fp8_groups(8192, 5120, true, 132), 2);
+  EXPECT_EQ(many_fp8_groups(512, 5120, true, 132), 3);
+  EXPECT_EQ(many_fp8_groups(8192, 512, true, 132), 2);
+  EXPECT_EQ(many_fp8_groups(65, 8, false, 132), 2);
+  EXPECT_EQ(many_fp8_groups(65, 8, false, 2), 2);
+}
+
 }  // namespace
 }  // namespace cachalot::cuda

@@ -39,6 +39,10 @@ __device__ inline uint32_t address_in_block(const void* pointer, uint32_t block_
       : "r"(shared_address(pointer)), "r"(block_of_cluster));
   return out;
 }
+// barrier_arrive_at() at such an address.
+__device__ inline void barrier_arrive_at_address(uint32_t address) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
+}
 __device__ inline void store_in_block(uint32_t address, float value) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
