@@ -23,16 +23,25 @@ __global__ void __launch_bounds__(kThreads) quantize(const uint4* x, QuantizedRo
     const bool inside = column < columns && first + i < out.rows;
     packed[i] = inside ? x[((first + i) * columns + column) / kPerThread] : uint4{};
   }
+  uint32_t scales = 0;  // of this thread's 32 columns, a byte a row
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const int64_t row = first + i;
     const EightCodes eight = quantize_eight(packed[i]);
-    if (column >= columns || row >= out.rows) continue;
-    *reinterpret_cast<uint2*>(out.codes + row * columns + column) = eight.codes;
-    if (column % 32 == 0) {
-      reinterpret_cast<uint8_t*>(out.scales + column / 128 * out.scale_stride +
-                                 row)[column % 128 / 32] = static_cast<uint8_t>(eight.scale);
+    scales |= eight.scale << (8 * i);
+    if (column < columns && first + i < out.rows) {
+      *reinterpret_cast<uint2*>(out.codes + (first + i) * columns + column) = eight.codes;
     }
+  }
+  // Four groups' bytes of four rows to each row's word.
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4 % 4;
+  const uint32_t far = __shfl_xor_sync(~0u, scales, 8);
+  const uint32_t half =
+      group < 2 ? __byte_perm(scales, far, 0x5410) : __byte_perm(far, scales, 0x7632);
+  const uint32_t near = __shfl_xor_sync(~0u, half, 4);
+  const uint32_t word =
+      group % 2 == 0 ? __byte_perm(half, near, 0x6240) : __byte_perm(near, half, 0x7351);
+  if (lane % 4 == 0 && column / 128 * 128 < columns && first + group < out.rows) {
+    out.scales[column / 128 * out.scale_stride + first + group] = word;
   }
 }
 
