@@ -1,5 +1,6 @@
-// Packed rows of the caches to BF16 values times 2^-7 (2^-7: the largest scale of a latent, 448,
-// times the 2^126 that its codes need would not fit BF16).
+// Packed rows of the caches to the fragments that products take from registers: BF16 values times
+// 2^-7 (2^-7: the largest scale of a latent, 448, times the 2^126 that its codes need would not fit
+// BF16).
 //
 // A code's bits are moved to where BF16 keeps sign, lowest exponent bits and highest mantissa bits;
 // subnormal codes become subnormal numbers, so one multiplication by a power of two (and the scale)
@@ -33,51 +34,42 @@ __device__ inline uint4 interleaved(uint4 x) {
           __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632)};
 }
 
-// 8 codes of E2M1, channel 0 in the lowest bits, times multiplier * 2^126.
-__device__ inline uint4 decode_e2m1(uint32_t codes, uint32_t multiplier) {
-  // Of channels i and i + 4: three bits to 8 .. 6 of each half, the sign to bit 15.
-  const auto two = [&](uint32_t magnitude, uint32_t sign) {
-    return multiply_bf16s((magnitude & 0x01C001C0u) | (sign & 0x80008000u), multiplier);
-  };
-  return {two(codes << 6, codes << 12), two(codes << 2, codes << 8), two(codes >> 2, codes << 4),
-          two(codes >> 6, codes)};
+// E2M1 codes in nibble `which` (0 .. 3) of both halves, times multiplier * 2^126. Beside products
+// on the tensor cores, multiplications of integers and of BF16 are slow - one in 4 cycles of a
+// scheduler - and logic and shifts, one in 2.5, are not: one multiplication shifts sign and rest of
+// the lower nibbles both ways, shifts move those of the upper ones.
+template <int which>
+__device__ inline uint32_t decode_e2m1(uint32_t codes, uint32_t multiplier) {
+  uint32_t bits;
+  if constexpr (which < 2) {
+    const uint32_t picked = codes & (which == 0 ? 0x000F000Fu : 0x00F000F0u);
+    bits = picked * (which == 0 ? 0x1040u : 0x0104u) & 0x81C081C0u;
+  } else if constexpr (which == 2) {
+    bits = (codes >> 2 & 0x01C001C0u) | (codes << 4 & 0x80008000u);
+  } else {
+    bits = (codes >> 6 & 0x01C001C0u) | (codes & 0x80008000u);
+  }
+  return multiply_bf16s(bits, multiplier);
 }
 
-// 8 codes of E4M3 times scale * 2^-7.
-__device__ inline uint4 decode_e4m3(uint32_t low, uint32_t high, uint32_t scale) {
-  const auto two = [&](uint32_t picked) {
-    const uint32_t bits = (picked >> 4 & 0x07F007F0u) | (picked & 0x80008000u);
-    return multiply_bf16s(multiply_bf16s(bits, two_powers(113)), scale);
-  };
-  // Channels i and i + 4 in the upper byte of each half.
-  return {two(__byte_perm(low, high, 0x4000)), two(__byte_perm(low, high, 0x5010)),
-          two(__byte_perm(low, high, 0x6020)), two(__byte_perm(low, high, 0x7030))};
+// E4M3 codes in the upper byte of both halves, times scale * 2^-7.
+__device__ inline uint32_t decode_e4m3(uint32_t codes, uint32_t scale) {
+  const uint32_t bits = (codes >> 4 & 0x07F007F0u) | (codes & 0x80008000u);
+  return multiply_bf16s(multiply_bf16s(bits, two_powers(113)), scale);
 }
 
-// 32 channels of a latent: store(i, channels 8 i .. 8 i + 7 in the order of interleaved()).
-template <class Store>
-__device__ __forceinline__ void decode_latent(uint4 codes, uint32_t scales, Store&& store) {
-  // Two E4M3 scales, as bits the value times 2^-120, times 2^239 in two steps.
-  uint32_t both = (scales & 0xFFu) << 4 | (scales & 0xFF00u) << 12;
-  both = multiply_bf16s(multiply_bf16s(both, two_powers(120)), two_powers(119));
-  const uint32_t lower = __byte_perm(both, both, 0x1010);
-  const uint32_t upper = __byte_perm(both, both, 0x3232);
-  store(0, decode_e2m1(codes.x, lower));
-  store(1, decode_e2m1(codes.y, lower));
-  store(2, decode_e2m1(codes.z, upper));
-  store(3, decode_e2m1(codes.w, upper));
+// What decode_e2m1 takes for two E4M3 scales of latents, one in each half: as bits, moved up by 4,
+// a scale is 2^-120 of its value, and 2^119 of it is wanted.
+__device__ inline uint32_t latent_multiplier(uint32_t scales) {
+  return multiply_bf16s(multiply_bf16s(scales * 16, two_powers(120)), two_powers(119));
 }
 
-// 32 channels of a window row.
-template <class Store>
-__device__ __forceinline__ void decode_window(uint4 low, uint4 high, uint32_t scale_code,
-                                              Store&& store) {
-  // E8M0 is BF16's exponent.
-  const uint32_t scale = scale_code << 7 | scale_code << 23;
-  store(0, decode_e4m3(low.x, low.y, scale));
-  store(1, decode_e4m3(low.z, low.w, scale));
-  store(2, decode_e4m3(high.x, high.y, scale));
-  store(3, decode_e4m3(high.z, high.w, scale));
+// The scales of window rows, one in each half: E8M0 is BF16's exponent.
+__device__ inline uint32_t window_multiplier(uint32_t scales) { return scales * 128; }
+
+// Byte `byte` of a in both bytes of the lower half, of b in those of the upper half.
+__device__ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t byte) {
+  return __byte_perm(a, b, byte * 0x1111 + 0x4400);
 }
 
 }  // namespace cachalot::cuda

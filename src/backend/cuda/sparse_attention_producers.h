@@ -1,152 +1,292 @@
-// The warps that decode keys into stages, and what they compute when that is done. For .cu files.
+// The warpgroup that looks up keys, copies packed rows into the ring and brings q into the order of
+// the products, and what it computes besides. For .cu files.
 #pragma once
 
+#include "backend/cuda/ptx/arrive_after_copies.h"
 #include "backend/cuda/ptx/cluster.h"
+#include "backend/cuda/ptx/prefetch.h"
+#include "backend/cuda/ptx/row_copies.h"
 #include "backend/cuda/rotary.h"
 #include "backend/cuda/sparse_attention_decode.h"
 #include "backend/cuda/sparse_attention_slots.h"
 
 namespace cachalot::cuda::tiles {
 
-// What a thread decodes of a stage: 32 channels of two keys, 8 slots apart, both of the window or
-// both latents. A warp has 16 keys x 4 times 32 channels, in two panels: its 16-byte stores fall
-// into all banks, its loads are whole sectors.
-template <int kBlocks>
-class StageParts {
+// 8 channels of q, of each of the four quads, for one head: how they are loaded and how they lie.
+// A k-step of 16 takes two pairs of each quad's channels, 8 w + r and 8 w + r + 4, because two
+// codes 16 bits apart come out of a word together: pair r of quad Q lies in k-step r / 2 of the two
+// at columns 2 Q + 8 (r % 2) and the one after.
+class QueryPart {
  public:
-  enum Kind { nothing, latents, window };
-  struct Part {
-    Kind kind;
-    int slot, channel;
-  };
+  static constexpr int kCount = kHeads * kChannels / 32;
 
-  __device__ StageParts(const Slots& slots, int rank, int stages) : slots_(slots), stages_(stages) {
-    const int warp = threadIdx.x / 32 - kConsumers / 32, lane = threadIdx.x % 32;
-    const int panel = warp / 4 * 2 + lane / 16, key = warp % 4 * 16 + lane % 8;
-    const int sub = lane / 8 % 2 * 32;
-    score_stages_ = 2 * slots.share_tiles();
-    slot_ = key;
-    channel_ = panel * 64 + sub;
-    // The panels of a stage of values: 4, 2 or 1 of each tile.
-    constexpr int kTilePanels = kBlocks <= 2 ? 4 : 8 / kBlocks;
-    value_slot_ = panel / kTilePanels * kTileKeys + key;
-    value_channel_ =
-        rank * (kBlocks == 1 ? 0 : kChannels / kBlocks) + panel % kTilePanels * 64 + sub;
-    offset_ = panel * kPanelBytes + key * 128;
-    first_chunk_ = sub / 8;
+  __device__ void load(const AttentionParameters& of, int64_t token, int index) {
+    const auto* q = reinterpret_cast<const uint4*>(of.q) + token * (kHeads * kChannels / 8) +
+                    head(index) * (kChannels / 8) + eighth(index) / 4 * 16 + eighth(index) % 4;
+#pragma unroll
+    for (int quad = 0; quad < 4; ++quad) pieces_[quad] = __ldg(q + quad * 4);
+  }
+  __device__ void store(Shared& shared, int index) const {
+    uint4 pairs[4];
+#pragma unroll
+    for (int quad = 0; quad < 4; ++quad) pairs[quad] = interleaved(pieces_[quad]);
+    uint8_t* row = shared.query + eighth(index) / 2 * kPanelBytes + head(index) * 128;
+    const auto put = [&](int r, uint4 columns) {
+      const int piece = eighth(index) % 2 * 4 + r;
+      *reinterpret_cast<uint4*>(row + ((piece ^ head(index) % 8) << 4)) = columns;
+    };
+    put(0, {pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
+    put(1, {pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y});
+    put(2, {pairs[0].z, pairs[1].z, pairs[2].z, pairs[3].z});
+    put(3, {pairs[0].w, pairs[1].w, pairs[2].w, pairs[3].w});
   }
 
-  // Of chunk i, 0 .. 3, of the first key; the other key's is 8 rows further.
-  __device__ int offset(int i) const {
-    return offset_ + (((first_chunk_ + i) ^ threadIdx.x % 8) << 4);
-  }
+ private:
+  // A warp has 8 heads of 4 neighbouring parts.
+  __device__ static int head(int index) { return index % 8 + index / 32 % 8 * 8; }
+  __device__ static int eighth(int index) { return index / 8 % 4 + index / 256 * 4; }
 
-  __device__ Part find(int stage) const {
-    if (stage < score_stages_) {
-      const int slot = slots_.begin + stage / 2 * kTileKeys + slot_;
-      return {kind(slot, slots_.end), slot, stage % 2 * 256 + channel_};
+  uint4 pieces_[4];
+};
+
+// By all producers: the keys of a token, into rows[place] and slots[place].
+__device__ inline Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token,
+                                   int place) {
+  constexpr int kMost = kMostSlots / kProducers;
+  const int thread = static_cast<int>(threadIdx.x) - kConsumers;
+  // Loads first: the page of an entry is two loads away, the row of a window key as well.
+  int32_t entries[kMost];
+  const int32_t* chosen = of.chosen + token * of.chosen_count;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int at = i * kProducers + thread;
+    entries[i] = at < of.chosen_count ? __ldg(chosen + at) : -1;
+  }
+  const int32_t other = of.chosen_count > 0 ? __ldg(chosen) : -1;
+  const int slots_of_latents = attention_groups(of.chosen_count) * kGroupKeys;
+  const WindowOfToken window = window_of(of, token);
+  Slots out;
+  out.window_keys = window.count;
+  out.window_end = uniform(attention_groups(window.count) * kGroupKeys);
+  // The warps meet before rows are written: a slower one may still copy those that lie there.
+  producers_meet();
+  const uint8_t** rows = shared.rows[place];
+#pragma unroll 1
+  for (int i = thread; i < out.window_end; i += kProducers) {
+    rows[i] = window_key(of, window, min(i, window.count - 1));
+  }
+  int last = 0;
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    const int at = i * kProducers + thread;
+    if (entries[i] >= 0) last = at + 1;
+    const int32_t there = entries[i] >= 0 ? entries[i] : other;
+    if (there >= 0 && at < slots_of_latents) {
+      rows[out.window_end + at] = latent_key(of, window.slot, there);
     }
-    const int at = stage - score_stages_;
-    const int end = stage < stages_ ? slots_.tiles * kTileKeys : 0;
-    if constexpr (kBlocks == 1) {
-      const int slot = at / 2 * kTileKeys + slot_;
-      return {kind(slot, end), slot, at % 2 * 256 + channel_};
-    } else {
-      const int slot = at * (kBlocks / 2 * kTileKeys) + value_slot_;
-      return {kind(slot, end), slot, value_channel_};
+  }
+  last = __reduce_max_sync(~0u, last);
+  if (thread % 32 == 0) shared.counts[thread / 32] = last;
+  producers_meet();
+  out.latents = 0;
+  for (const int count : shared.counts) out.latents = max(out.latents, count);
+  out.latents = uniform(out.latents);
+  if (thread == 0) shared.slots[place] = out;
+  // What follows may write counts again.
+  producers_meet();
+  return out;
+}
+
+// Each of the four warps fills every fourth stage.
+template <int kBlocks>
+class Producer {
+ public:
+  __device__ Producer(const AttentionParameters& of, Shared& shared, int rank)
+      : of_(of),
+        shared_(shared),
+        rank_(rank),
+        thread_(static_cast<int>(threadIdx.x) - kConsumers) {}
+
+  // Tokens `token`, token + stride, ..
+  __device__ void run(int64_t token, int64_t stride, int64_t tokens) {
+    Slots slots = find_slots(of_, shared_, token, 0);
+    barrier_arrive(&shared_.token_there);
+    if constexpr (kBlocks > 1) cluster_wait();
+#pragma unroll 1
+    for (int turn = 0; token < tokens; ++turn, token += stride) {
+      rows_ = shared_.rows[turn % 2];
+      copy_scores(slots);
+      const AttentionChunks chunks = V::chunks(slots);
+      const int count = chunks.count();
+      Slots next = slots;
+      const bool more = token + stride < tokens;
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        if (my_stage()) copy_values(chunks.at(i));
+        ++copied_;
+        if (!more) continue;
+        // The next token's keys, while P of this is computed.
+        if (i == min(1, count - 1)) {
+          next = find_slots(of_, shared_, token + stride, (turn + 1) % 2);
+          prefetch_query(token + stride);
+        }
+        // They are announced when this token's P is there: then all consumers have waited for this
+        // token's, and the barrier is not two phases on while one of them still waits. Until then
+        // the ring takes no more anyway.
+        if (i == min(kStages, count) - 1) {
+          barrier_wait(&shared_.weights_there, turn & 1);
+          barrier_arrive(&shared_.token_there);
+        }
+      }
+      prepare_output(token, turn, slots.groups());
+      slots = next;
     }
   }
 
  private:
-  __device__ Kind kind(int slot, int end) const {
-    return slot >= end ? nothing : slot < slots_.window_end ? window : latents;
+  using V = Values<kBlocks>;
+
+  __device__ int lane() const { return thread_ % 32; }
+  __device__ bool my_stage() const { return copied_ % 4 == uniform(thread_ / 32); }
+  __device__ uint32_t begin_stage() {
+    const RingPlace at(copied_);
+    barrier_wait(&shared_.empty[at.stage], at.parity ^ 1);
+    return shared_address(shared_.ring[at.stage]);
+  }
+  __device__ void end_stage() {
+    arrive_after_copies(shared_address(&shared_.full[RingPlace(copied_).stage]));
   }
 
-  const Slots& slots_;
-  int stages_, score_stages_, slot_, channel_, value_slot_, value_channel_, offset_, first_chunk_;
-};
-
-// Loads take longer than a stage, and registers are few: latents are loaded two stages ahead, each
-// stage into its own half of the registers; a stage of the window needs both halves and is loaded
-// when the one before it is decoded.
-template <int kBlocks>
-__device__ void decode_stages(Shared& shared, const Slots& slots, int rank, int stages) {
-  using Parts = StageParts<kBlocks>;
-  const Parts parts(slots, rank, stages);
-  uint4 codes[2][2];  // [half][key]
-  uint32_t scales[2][2];
-  typename Parts::Kind kinds[2];
-  const auto load = [&](const typename Parts::Part& part, int half) {
-    kinds[half] = part.kind;
-#pragma unroll
-    for (int key = 0; key < 2; ++key) {
-      if (part.kind == Parts::latents) {
-        const uint8_t* row = shared.rows[part.slot + 8 * key];
-        codes[half][key] = __ldg(reinterpret_cast<const uint4*>(row + part.channel / 2));
-        scales[half][key] =
-            __ldg(reinterpret_cast<const uint16_t*>(row + kChannels / 2 + part.channel / 16));
-      } else if (part.kind == Parts::window) {
-        const uint8_t* row = shared.rows[part.slot + 8 * key];
-        codes[0][key] = __ldg(reinterpret_cast<const uint4*>(row + part.channel));
-        codes[1][key] = __ldg(reinterpret_cast<const uint4*>(row + part.channel + 16));
-        scales[half][key] = __ldg(row + kChannels + part.channel / 32);
-      }
-    }
-  };
-  // Into `half`, the stage after next; true if it could.
-  const auto load_ahead = [&](int stage, int half) {
-    const auto part = parts.find(stage);
-    if (kinds[half ^ 1] == Parts::window || part.kind == Parts::window) return false;
-    load(part, half);
-    return true;
-  };
-  load(parts.find(0), 0);
-  bool ahead = load_ahead(1, 1);
+  __device__ void copy_scores(const Slots& slots) {
+    const AttentionShare share = attention_share(slots.groups(), kBlocks, rank_);
+    const AttentionChunks chunks = attention_score_chunks(share, slots.window_groups());
 #pragma unroll 1
-  for (int first = 0; first < stages; first += 2) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int stage = first + half, at = stage % kStages;
-      if (stage >= stages) break;
-      barrier_wait(&shared.empty[at], (stage / kStages & 1) ^ 1);
-      uint8_t* panels = shared.stages[at];
-#pragma unroll
-      for (int key = 0; key < 2; ++key) {
-        const auto store = [&](int i, uint4 eight_channels) {
-          *reinterpret_cast<uint4*>(panels + parts.offset(i) + key * 8 * 128) = eight_channels;
-        };
-        if (kinds[half] == Parts::latents) {
-          decode_latent(codes[half][key], scales[half][key], store);
-        } else if (kinds[half] == Parts::window) {
-          decode_window(codes[0][key], codes[1][key], scales[half][key], store);
+    for (int first = 0; first < chunks.count(); first += 2) {
+      const AttentionChunk one = chunks.at(first), other = chunks.at(first + 1);
+      const int parts = score_parts(one), others = score_parts(other);
+#pragma unroll 1
+      for (int part = 0; part < max(parts, others); ++part) {
+#pragma unroll 1
+        for (int group = 0; group < 2; ++group) {
+          if (my_stage()) {
+            if (part < (group == 0 ? parts : others)) {
+              copy_part(group == 0 ? one : other, part);
+            } else {
+              begin_stage();
+              end_stage();
+            }
+          }
+          ++copied_;
         }
       }
-      if (!ahead) load(parts.find(stage + 1), half ^ 1);
-      ahead = load_ahead(stage + 2, half);
-      // Without a fence, which would wait for the loads: the readers have it.
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(&shared.full[at]);
     }
   }
-}
 
-// Two warps: the denominators over 2^7. One warp: the turn back. Behind the last stage, beside the
-// products.
-__device__ inline void prepare_output(const AttentionParameters& of, Shared& shared,
-                                      const Slots& slots, int64_t token) {
-  const int thread = static_cast<int>(threadIdx.x) - kConsumers;
-  if (thread < kHeads) {
-    const float sink = of.sink[thread];
-    barrier_wait_for_cluster(&shared.weights_there, 0);
-    float sum = 0;
-#pragma unroll 4
-    for (int i = 0; i < slots.tiles * kTileGroups; ++i) sum += shared.sums[i][thread];
-    sum += expf(sink - shared.largest[thread] * (of.scale * kPanelScaleInverse));
-    shared.denominators[thread] = sum / kPanelScaleInverse;
-  } else if (thread < kHeads + kPairs) {
-    const int pair = thread - kHeads;
-    shared.turns[pair] = turn_at(of.positions[token], of.frequencies[pair]);
+  // Of up to 64 keys, part `part` of the codes, and their scales.
+  __device__ void copy_part(const AttentionChunk& chunk, int part) {
+    const uint32_t to = begin_stage();
+    const uint8_t* const* rows = rows_ + chunk.first * kGroupKeys;
+    const int row = lane() / 8, eighth = lane() % 8;
+    const uint32_t first = to + (chunk.window ? score_piece(row, eighth / 2, eighth % 2)
+                                              : score_piece(row, eighth % 4, eighth / 4));
+    const int from = part * 128 + eighth * 16;
+#pragma unroll 1
+    for (int group = 0; group < chunk.count; ++group) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        copy_16_to(first + (group * 4 + i) * 4 * 128, rows[group * 16 + i * 4 + row] + from);
+      }
+    }
+    const int scales = chunk.window ? kChannels : kChannels / 2 + part * 16;
+#pragma unroll 1
+    for (int key = lane(); key < chunk.count * kGroupKeys; key += 32) {
+      copy_16_to(to + kScoreScales + key * 16, rows[key] + scales);
+    }
+    end_stage();
   }
-}
+
+  __device__ void copy_values(const AttentionChunk& chunk) {
+    const uint32_t to = begin_stage();
+    if (chunk.window) {
+      // All scales of a row are one piece.
+      copy_rows<V::kWindowCodes, 1, V::kWindowPitch>(to, chunk, kChannels);
+    } else {
+      constexpr int kPieces = kBlocks == 1 ? 2 : 1;
+      copy_rows<V::kLatentCodes, kPieces, V::kLatentPitch>(
+          to, chunk, kChannels / 2 + rank_ * (32 / kBlocks) / 16 * 16);
+    }
+    end_stage();
+  }
+
+  // The block's codes of a chunk's rows, and kScales pieces of 16 bytes from `scales` on.
+  template <int kCodes, int kScales, int kPitch>
+  __device__ void copy_rows(uint32_t to, const AttentionChunk& chunk, int scales) {
+    const uint8_t* const* rows = rows_ + chunk.first * kGroupKeys;
+    constexpr int kPieces = kCodes / 16, kKeys = 32 / kPieces;
+    static_assert(kPieces <= 32 && kKeys <= kGroupKeys);
+    const int key = lane() / kPieces, piece = lane() % kPieces * 16;
+    const uint32_t first = to + place(key) * kPitch + piece;
+    const int from = rank_ * kCodes + piece;
+#pragma unroll 1
+    for (int group = 0; group < chunk.count; ++group) {
+#pragma unroll
+      for (int i = 0; i < kGroupKeys; i += kKeys) {
+        copy_16_to(first + (group * kGroupKeys + place(i)) * kPitch,
+                   rows[group * kGroupKeys + i + key] + from);
+      }
+    }
+#pragma unroll 1
+    for (int i = lane(); i < chunk.count * kGroupKeys * kScales; i += 32) {
+      const int scale = i % kScales * 16;
+      copy_16_to(to + place(i / kScales) * kPitch + kCodes + scale,
+                 rows[i / kScales] + scales + scale);
+    }
+  }
+  // Where a key of a group lies: those a lane needs of a k-step - columns 2 quad, 2 quad + 1 and
+  // these + 8 - four rows apart, so that quads read neighbouring rows. Bits change places, so that
+  // of keys without a common bit the places add up.
+  __device__ static constexpr int place(int key) {
+    return key / 16 * 16 + key % 8 / 2 + key % 2 * 4 + key % 16 / 8 * 8;
+  }
+
+  __device__ void prefetch_query(int64_t token) const {
+    constexpr int kTokenBytes = kHeads * kChannels * 2, kLine = 128;
+    const auto* q = reinterpret_cast<const uint8_t*>(of_.q) + token * kTokenBytes;
+#pragma unroll
+    for (int i = 0; i < kTokenBytes / kLine; i += kProducers) {
+      prefetch_line(q + (i + thread_) * kLine);
+    }
+  }
+
+  // Two warps: the denominators over 2^7 and their inverses. One warp: the turn back.
+  __device__ void prepare_output(int64_t token, int turn, int groups) {
+    if (thread_ < kHeads) {
+      const float sink = of_.sink[thread_];
+      barrier_wait(&shared_.weights_there, turn & 1);
+      if constexpr (kBlocks > 1) {
+        for (int block = 0; block < kBlocks; ++block) {
+          if (block != rank_) barrier_wait_for_cluster(&shared_.weights_from[block], 0);
+        }
+      }
+      float sum = 0;
+#pragma unroll 8
+      for (int i = 0; i < groups; ++i) sum += shared_.sums[i][thread_];
+      sum += expf(sink - shared_.largest[thread_] * (of_.scale * kPanelScaleInverse));
+      sum /= kPanelScaleInverse;
+      shared_.denominators[thread_] = {sum, __frcp_rn(sum)};
+    } else if (thread_ < kHeads + kPairs) {
+      const float2 turned = turn_at(of_.positions[token], of_.frequencies[thread_ - kHeads]);
+      // The token before may still be turned back.
+      barrier_wait(&shared_.weights_there, turn & 1);
+      shared_.turns[thread_ - kHeads] = turned;
+    }
+    barrier_arrive(&shared_.output_ready);
+  }
+
+  const AttentionParameters& of_;
+  Shared& shared_;
+  const uint8_t* const* rows_ = nullptr;
+  int rank_, thread_, copied_ = 0;
+};
 
 }  // namespace cachalot::cuda::tiles

@@ -8,92 +8,113 @@
 namespace cachalot::cuda::tiles {
 
 inline constexpr int kHeads = kAttentionHeads, kChannels = kAttentionChannels;
-inline constexpr int kPairs = kAttentionPairs, kTileKeys = kAttentionTileKeys;
-inline constexpr int kMostTiles = kAttentionMostTiles, kGroupKeys = kAttentionGroupKeys;
-inline constexpr int kTileGroups = kTileKeys / kGroupKeys;
-inline constexpr int kConsumers = 256, kProducers = 256, kThreads = kConsumers + kProducers;
-// A panel: 64 rows of 64 channels, 128-byte swizzle.
-inline constexpr int kPanelBytes = kTileKeys * 128, kStagePanels = 4;
-inline constexpr int kStageBytes = kStagePanels * kPanelBytes, kStages = 4;
+inline constexpr int kPairs = kAttentionPairs, kGroupKeys = kAttentionGroupKeys;
+inline constexpr int kMostGroups = kAttentionMostGroups, kMostSlots = kMostGroups * kGroupKeys;
+inline constexpr int kConsumers = 256, kProducers = 128, kThreads = kConsumers + kProducers;
+inline constexpr int kConsumerWarps = kConsumers / 32;
+// q as 8 panels of 64 heads x 64 channels, P as rows of 64 heads, a group after the other; 128-byte
+// swizzle.
+inline constexpr int kPanelBytes = kHeads * 128, kPanels = kChannels / 64;
+inline constexpr int kGroupBytes = kGroupKeys * kHeads * 2;
+// Of the ring of packed rows.
+inline constexpr int kStages = 6, kStageBytes = 9216;
+
+// The keys of a token as slots: the window's, then the latents'. Each fills an even number of
+// groups of 16; slots without a key have the row of another.
+struct Slots {
+  int window_end;            // slots below hold window keys
+  int window_keys, latents;  // that are there
+
+  __device__ int window_groups() const { return window_end / kGroupKeys; }
+  __device__ int groups() const { return window_groups() + attention_groups(latents); }
+  // The first slot without a key behind those of `slot`'s format.
+  __device__ int keys_end(int slot) const {
+    return slot < window_end ? window_keys : window_end + latents;
+  }
+};
 
 struct Shared {
-  // When all is multiplied: the sums of o in FP32, which go on into `operand`.
-  alignas(1024) uint8_t stages[kStages][kStageBytes];
-  // q as 8 panels; then P as a panel per tile.
-  alignas(1024) uint8_t operand[kMostTiles * kPanelBytes];
+  alignas(1024) uint8_t query[kPanels * kPanelBytes];
+  alignas(1024) uint8_t weights[kMostGroups * kGroupBytes];
+  alignas(1024) uint8_t ring[kStages][kStageBytes];
   // Sums of a group's exponentials.
-  alignas(16) float sums[kMostTiles * kTileGroups][kHeads];
-  const uint8_t* rows[kMostTiles * kTileKeys];
-  // Largest unscaled scores: of a warpgroup, of each block of the cluster, of all keys.
-  float largest_of_group[2][kHeads];
-  float largest_of_block[kAttentionMostBlocks][kHeads];
-  float largest[kHeads];
-  float denominators[kHeads];
+  alignas(16) float sums[kMostGroups][kHeads];
+  // Where a token's keys lie, of this and the next.
+  const uint8_t* rows[2][kMostSlots];
+  Slots slots[2];
+  int counts[kProducers / 32];
+  // Largest unscaled scores: of a warp, of each block of the cluster, of all keys.
+  alignas(16) float largest_of_warp[kConsumerWarps][kHeads];
+  alignas(16) float largest_of_block[kAttentionMostBlocks][kHeads];
+  alignas(16) float largest[kHeads];
+  // And their inverses.
+  alignas(16) float2 denominators[kHeads];
   float2 turns[kPairs];
+  // Stages of the ring. What a token starts with; the blocks' largest scores; this block's P; what
+  // output takes. P of other blocks.
   Barrier full[kStages], empty[kStages];
-  Barrier largest_there, weights_there;
+  Barrier token_there, largest_there, weights_there, output_ready;
+  Barrier weights_from[kAttentionMostBlocks];
 };
 static_assert(sizeof(Shared) <= 227 << 10);
+
+// Named barriers.
+inline constexpr int kConsumersMeet = 1, kProducersMeet = 2;
+__device__ inline void consumers_meet() { sync_threads_of(kConsumersMeet, kConsumers); }
+__device__ inline void producers_meet() { sync_threads_of(kProducersMeet, kProducers); }
 
 // The value of lane 0, which all lanes hold. Tells the compiler that a branch on it does not
 // diverge: products behind a branch that might would wait for each other.
 __device__ inline int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
-// The keys of a token as slots: the window's tiles, then the latents'. Slots without a key have the
-// row of another.
-struct Slots {
-  int window_end;            // slots below hold window keys
-  int window_keys, latents;  // that are there
-  int tiles;
-  int begin, end;  // whose scores this block computes
+// A place in the ring, counted on through all tokens of a block.
+struct RingPlace {
+  int stage;
+  uint32_t parity;
 
-  __device__ int share_tiles() const { return (end - begin + kTileKeys - 1) / kTileKeys; }
-  // How many slots from `slot` on hold keys whose scores this block computes; right up to the next
-  // multiple of 8.
-  __device__ int keys_from(int slot) const {
-    if (slot >= end) return 0;
-    return slot < window_end ? window_keys - slot : window_end + latents - slot;
-  }
-  // Whether all slots of a tile hold keys whose scores this block computes.
-  __device__ bool whole(int slot) const {
-    const int last = slot + kTileKeys - 1;
-    return last < end && last < window_end + latents &&
-           (window_keys == window_end || slot >= window_end);
+  __device__ explicit RingPlace(int count)
+      : stage(count % kStages), parity(static_cast<uint32_t>(count / kStages) & 1) {}
+};
+
+// How a block holds the channels it multiplies P with: its share of all, of which a warp has a
+// strip and a lane a few neighbours; and how many groups of keys, and in which rows, a stage of the
+// ring holds of them.
+template <int kBlocks>
+struct Values {
+  static constexpr int kBlockChannels = kChannels / kBlocks;
+  // Of 128 threads: with 64 channels the first alone.
+  static constexpr int kWarpgroups = kBlockChannels > 64 ? 2 : 1;
+  static constexpr int kWarpChannels = kBlockChannels / kWarpgroups / 4;
+  static constexpr int kLaneChannels = kWarpChannels / 8;
+  // Products: M = 64 channels, two of each lane.
+  static constexpr int kTiles = kLaneChannels / 2;
+  // Bytes of a row: codes, and the pieces of 16 bytes that hold their scales. The rows of four
+  // quads of lanes lie in different banks.
+  static constexpr int kLatentCodes = kBlockChannels / 2, kWindowCodes = kBlockChannels;
+  static constexpr int kLatentPitch = kLatentCodes + (kBlocks == 1 ? 32 : 16);
+  static constexpr int kWindowPitch = kWindowCodes + (kBlocks <= 2 ? 32 : 16);
+  static constexpr int kLatentGroups = kBlocks <= 2 ? 2 : kBlocks;
+  static constexpr int kWindowGroups = kBlocks == 1 ? 1 : kBlocks == 2 ? 2 : 4;
+  static_assert(kLatentGroups * kGroupKeys * kLatentPitch <= kStageBytes);
+  static_assert(kWindowGroups * kGroupKeys * kWindowPitch <= kStageBytes);
+
+  __device__ static AttentionChunks chunks(const Slots& slots) {
+    return {{0, slots.groups()}, slots.window_groups(), kWindowGroups, kLatentGroups};
   }
 };
 
-// By all threads of the block; the rows are there after a __syncthreads().
-__device__ inline Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token,
-                                   int blocks, int rank) {
-  // Loads first: the page of an entry is two loads away, the row of a window key as well.
-  const int entries = (of.chosen_count + kTileKeys - 1) / kTileKeys * kTileKeys;
-  const int32_t* chosen = of.chosen + token * of.chosen_count;
-  const int thread = threadIdx.x;
-  const int32_t first_entry = thread < of.chosen_count ? chosen[thread] : -1;
-  const int32_t other = entries > 0 ? chosen[0] : -1;
-  const WindowOfToken window = window_of(of, token);
-  Slots out;
-  out.window_keys = window.count;
-  out.window_end = uniform((window.count + kTileKeys - 1) / kTileKeys * kTileKeys);
-  if (thread < out.window_end) {
-    shared.rows[thread] = window_key(of, window, min(thread, window.count - 1));
-  }
-  out.latents = 0;
-#pragma unroll 1
-  for (int i = thread; i - thread < entries; i += kThreads) {
-    const int32_t entry =
-        i == thread ? first_entry : (i < of.chosen_count ? chosen[i] : int32_t{-1});
-    const int32_t there = entry >= 0 ? entry : other;
-    if (i < entries && there >= 0) {
-      shared.rows[out.window_end + i] = latent_key(of, window.slot, there);
-    }
-    out.latents += __syncthreads_count(entry >= 0);
-  }
-  out.tiles = uniform((out.window_end + out.latents + kTileKeys - 1) / kTileKeys);
-  const AttentionShare share = attention_share(out.tiles * kTileGroups, blocks, rank);
-  out.begin = uniform(share.begin * kGroupKeys);
-  out.end = uniform(share.end * kGroupKeys);
-  return out;
+// Scores: a stage holds, of each of up to 64 keys, 128 bytes of codes - half a latent, a quarter of
+// a window row - and then the scales. Lane `quad` of four multiplies channels
+// 128 j + 32 quad .. + 31, j = 0 .. 3; a part is two j of a latent, one of a window row.
+inline constexpr int kLatentParts = 2, kWindowParts = 4;
+inline constexpr int kScoreScales = 64 * 128;
+__device__ inline int score_parts(const AttentionChunk& chunk) {
+  return chunk.count == 0 ? 0 : chunk.window ? kWindowParts : kLatentParts;
+}
+// Where `piece` of 16 bytes (0, 1) of a quad's codes lies in a row: neighbouring rows differ, so
+// that the eight lanes that read at once fall into all banks.
+__device__ inline int score_piece(int row, int quad, int piece) {
+  return row * 128 + ((piece ^ (row & 1)) << 6) + quad * 16;
 }
 
 }  // namespace cachalot::cuda::tiles

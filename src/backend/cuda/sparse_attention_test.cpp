@@ -15,8 +15,23 @@ constexpr int64_t kSlots = 3, kPages = 25, kRowsPerPage = 32;
 
 struct Variant {
   bool latents = true, window_starts = false;
+  bool any_count = false;  // of latents: none, all or any number of those visible
   int64_t block = 0;
 };
+
+int64_t any_count(RandomTensors& random, int64_t most) {
+  std::mt19937& engine = random.engine();
+  switch (engine() % 4) {
+    case 0:
+      return 0;
+    case 1:
+      return 1 + engine() % 40;
+    case 2:
+      return most;
+    default:
+      return engine() % (most + 1);
+  }
+}
 
 SparseAttentionArgs attention_args(RandomTensors& random, const std::vector<SequencePart>& parts,
                                    const Variant& of) {
@@ -39,8 +54,9 @@ SparseAttentionArgs attention_args(RandomTensors& random, const std::vector<Sequ
       const int64_t visible =
           std::min<int64_t>((args.rows.positions.data[t] + 1) / 2, kPages * kRowsPerPage);
       const int64_t step = visible > 3 * kTopK / 2 ? visible / kTopK : 1;
+      const int64_t most = of.any_count ? any_count(random, kTopK) : kTopK;
       for (int64_t i = 0; i < kTopK; ++i) {
-        const bool there = i * step < visible;
+        const bool there = i < most && i * step < visible;
         chosen.row(t)[i] = there ? static_cast<int32_t>(i * step) : -1;
       }
     }
@@ -121,6 +137,25 @@ TEST(GpuSparseAttention, OfAPromptIsTheSameWithEveryNumberOfBlocks) {
         attention_args(random, {{.slot = 1, .first = 0, .count = 400}}, {.latents = latents});
     const std::vector<std::byte> eight = output_with(8, args);
     for (int i = 0; i < 8; ++i) EXPECT_EQ(output_with(1, args), eight) << "latents " << latents;
+  }
+}
+
+// Neighbours with unequal numbers of keys, of both kinds: from one of the window alone to all.
+TEST(GpuSparseAttention, TakesAnyNumbersOfKeys) {
+  RandomTensors random(7);
+  const auto parts = [](int32_t count) {
+    return std::vector<SequencePart>{{.slot = 1, .first = 0, .count = count},
+                                     {.slot = 0, .first = 100, .count = count},
+                                     {.slot = 2, .first = 1100, .count = count}};
+  };
+  CACHALOT_EXPECT_GPU_AGREES(sparse_attention,
+                             attention_args(random, parts(4), {.any_count = true}));
+  for (int i = 0; i < 3; ++i) {
+    const SparseAttentionArgs args = attention_args(random, parts(140), {.any_count = true});
+    const std::vector<std::byte> eight = output_with(8, args);
+    for (const int blocks : {1, 1, 1, 2, 4}) {
+      EXPECT_EQ(output_with(blocks, args), eight) << blocks << " blocks";
+    }
   }
 }
 

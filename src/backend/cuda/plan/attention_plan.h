@@ -1,5 +1,5 @@
-// sparse_attention in tiles: which shapes it takes and how many blocks share a token. Neither
-// changes a bit of the result.
+// sparse_attention in tiles: which shapes it takes, how many blocks share a token and how a token's
+// keys are cut. None of it changes a bit of the result.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,12 @@ namespace cachalot::cuda {
 
 inline constexpr int kAttentionHeads = 64, kAttentionChannels = 512, kAttentionPairs = 32;
 inline constexpr int kAttentionTileKeys = 64, kAttentionMostTiles = 10;
+// Tiles of the window, where the kernel has code for its format.
+inline constexpr int kAttentionMostWindowTiles = 3;
 // As many as a cluster holds everywhere.
 inline constexpr int kAttentionMostBlocks = 8;
 
-// Window and latents start a tile each, so that a tile has rows of one format.
+// In tiles of 64, window and latents apart.
 constexpr int64_t attention_tiles(int64_t window_keys, int64_t latents) {
   const auto tiles = [](int64_t keys) {
     return (keys + kAttentionTileKeys - 1) / kAttentionTileKeys;
@@ -33,16 +35,67 @@ constexpr int attention_blocks_per_token(int64_t tokens, const AttentionRoom& ro
   return tokens <= room.of_two ? 2 : 1;
 }
 
-// Keys whose exponentials are summed on their own, before the groups' sums are added in order.
-inline constexpr int kAttentionGroupKeys = 32;
+// A group of keys is what one warp multiplies at once: its exponentials are summed on their own,
+// before the groups' sums are added in order. Window and latents each fill an even number.
+inline constexpr int kAttentionGroupKeys = 16;
+inline constexpr int kAttentionMostGroups =
+    kAttentionMostTiles * kAttentionTileKeys / kAttentionGroupKeys;
 
-// The groups of keys whose scores block `rank` of `blocks` computes: begin .. end - 1.
+constexpr int attention_groups(int keys) {
+  return (keys + 2 * kAttentionGroupKeys - 1) / (2 * kAttentionGroupKeys) * 2;
+}
+
+// Groups begin .. end - 1.
 struct AttentionShare {
   int begin = 0, end = 0;
 };
+// The groups whose scores block `rank` of `blocks` computes.
 constexpr AttentionShare attention_share(int groups, int blocks, int rank) {
   const int each = (groups + blocks - 1) / blocks;
   return {std::min(groups, rank * each), std::min(groups, (rank + 1) * each)};
+}
+
+// Up to so many groups of one format.
+struct AttentionChunk {
+  int first = 0, count = 0;
+  bool window = false;
+};
+// A share cut into chunks of at most `window_size` groups of the window, which lies before group
+// `window_end`, and `latent_size` of latents.
+struct AttentionChunks {
+  AttentionShare share;
+  int window_end = 0, window_size = 1, latent_size = 1;
+
+  constexpr int window_groups() const {
+    return std::clamp(window_end - share.begin, 0, share.end - share.begin);
+  }
+  constexpr int window_chunks() const { return (window_groups() + window_size - 1) / window_size; }
+  constexpr int count() const {
+    const int latents = share.end - share.begin - window_groups();
+    return window_chunks() + (latents + latent_size - 1) / latent_size;
+  }
+  // Empty behind the last.
+  constexpr AttentionChunk at(int index) const {
+    const int border = share.begin + window_groups(), latent = index - window_chunks();
+    if (latent < 0) {
+      const int first = share.begin + index * window_size;
+      return {first, std::min(window_size, border - first), true};
+    }
+    const int first = std::min(share.end, border + latent * latent_size);
+    return {first, std::min(latent_size, share.end - first), false};
+  }
+};
+
+// Chunks of scores: the four warps of a warpgroup take a group each.
+constexpr AttentionChunks attention_score_chunks(AttentionShare share, int window_end) {
+  return {share, window_end, 4, 4};
+}
+// The most of them a warpgroup gets: every other one.
+constexpr int attention_most_rounds(int blocks) {
+  if (blocks == 1) return kAttentionMostTiles / 2;
+  // Window and latents may both leave a chunk that is not full.
+  const int groups = (kAttentionMostGroups + blocks - 1) / blocks;
+  return ((groups + 2 * 3) / 4 + 1) / 2;
 }
 
 }  // namespace cachalot::cuda

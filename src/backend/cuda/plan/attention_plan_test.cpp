@@ -6,7 +6,7 @@ namespace cachalot::cuda {
 namespace {
 
 TEST(AttentionPlan, SharesCoverAllGroupsOnce) {
-  for (int groups = 2; groups <= 20; groups += 2) {
+  for (int groups = 2; groups <= kAttentionMostGroups; groups += 2) {
     for (const int blocks : {1, 2, 4, 8}) {
       int covered = 0;
       for (int rank = 0; rank < blocks; ++rank) {
@@ -16,6 +16,45 @@ TEST(AttentionPlan, SharesCoverAllGroupsOnce) {
         covered = share.end;
       }
       EXPECT_EQ(covered, groups);
+    }
+  }
+}
+
+TEST(AttentionPlan, ChunksCoverAShareOnceAndHaveOneFormat) {
+  for (int begin = 0; begin <= 12; ++begin) {
+    for (int end = begin; end <= 24; ++end) {
+      for (int window_end = 0; window_end <= 12; window_end += 2) {
+        const AttentionChunks chunks{{begin, end}, window_end, 2, 4};
+        int covered = begin;
+        for (int i = 0; i < chunks.count(); ++i) {
+          const AttentionChunk chunk = chunks.at(i);
+          EXPECT_EQ(chunk.first, covered);
+          EXPECT_GT(chunk.count, 0);
+          covered += chunk.count;
+          EXPECT_EQ(chunk.window, chunk.first < window_end);
+          EXPECT_EQ(chunk.window, covered - 1 < window_end);
+        }
+        EXPECT_EQ(covered, end);
+        EXPECT_EQ(chunks.at(chunks.count()).count, 0);
+        EXPECT_EQ(chunks.at(chunks.count() + 1).count, 0);
+      }
+    }
+  }
+}
+
+TEST(AttentionPlan, RoundsAreEnoughForEveryShare) {
+  for (int window = 0; window <= 64 * kAttentionMostWindowTiles; ++window) {
+    for (int latents = 0; attention_tiles(window, latents) <= kAttentionMostTiles; latents += 7) {
+      const int window_end = attention_groups(window);
+      const int groups = window_end + attention_groups(latents);
+      ASSERT_LE(groups, kAttentionMostGroups);
+      for (const int blocks : {1, 2, 4, 8}) {
+        for (int rank = 0; rank < blocks; ++rank) {
+          const int chunks =
+              attention_score_chunks(attention_share(groups, blocks, rank), window_end).count();
+          ASSERT_LE(chunks, 2 * attention_most_rounds(blocks)) << window << " " << latents;
+        }
+      }
     }
   }
 }

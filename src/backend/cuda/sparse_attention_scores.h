@@ -1,0 +1,298 @@
+// What the two multiplying warpgroups do with scores: S^T = K . q^T with decoded keys from
+// registers, the largest over all keys, P and the sums of exponentials. For .cu files.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cuda/ptx/cluster.h"
+#include "backend/cuda/ptx/exp2.h"
+#include "backend/cuda/ptx/shared_copy.h"
+#include "backend/cuda/ptx/wgmma.h"
+#include "backend/cuda/ptx/wgmma_bf16.h"
+#include "backend/cuda/sparse_attention_decode.h"
+#include "backend/cuda/sparse_attention_slots.h"
+
+namespace cachalot::cuda::tiles {
+
+// A thread of a consumer: its warpgroup, its warp there, and where in the warp it holds sums: rows
+// `row` and `row` + 8, columns 8 j + 2 quad and the one after.
+struct Place {
+  int group = uniform(threadIdx.x / 128);
+  int warp = uniform(threadIdx.x / 32 % 4);
+  int row = threadIdx.x % 32 / 4;
+  int quad = threadIdx.x % 4;
+};
+
+// A stage of the ring holds packed rows alone: it is free when they are in registers.
+__device__ inline void release_stage(Shared& shared, const RingPlace& at, int times) {
+  __syncwarp();
+  if (threadIdx.x % 32 != 0) return;
+  for (int i = 0; i < times; ++i) barrier_arrive(&shared.empty[at.stage]);
+}
+
+// Fragments of eight k-steps: 128 channels, two panels of q. They are multiplied at once and waited
+// for: meanwhile the other warpgroup decodes, if it has something to.
+using ScoreSteps = uint32_t[8][4];
+
+__device__ __forceinline__ void multiply_steps(uint64_t query, const ScoreSteps& steps,
+                                               float (&scores)[32]) {
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    wgmma_bf16<64>(scores, steps[i], advance_descriptor(query, i / 4 * kPanelBytes + i % 4 * 32),
+                   true);
+  }
+  wgmma_commit();
+  wgmma_wait<0>();
+  wgmma_hold(scores);
+}
+
+// A part of latents; query: its 4 panels of q.
+__device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Place& at,
+                                                 uint64_t query, float (&scores)[32]) {
+  const int key = at.warp * 16 + at.row;
+  const uint8_t* scales = stage + kScoreScales + key * 16 + at.quad * 2;
+#pragma unroll 1
+  for (int piece = 0; piece < 2; ++piece) {
+    ScoreSteps steps;
+    const uint8_t* from = stage + score_piece(key, at.quad, piece);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto four = *reinterpret_cast<const uint4*>(from + row * 8 * 128);
+      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+      // 16 channels have a scale.
+      const uint32_t both = *reinterpret_cast<const uint16_t*>(scales + piece * 8 + row * 8 * 16);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const uint32_t multiplier =
+            latent_multiplier(__byte_perm(both, 0, w / 2 == 0 ? 0x4040 : 0x4141));
+        steps[2 * w][row] = decode_e2m1<0>(words[w], multiplier);
+        steps[2 * w][row + 2] = decode_e2m1<1>(words[w], multiplier);
+        steps[2 * w + 1][row] = decode_e2m1<2>(words[w], multiplier);
+        steps[2 * w + 1][row + 2] = decode_e2m1<3>(words[w], multiplier);
+      }
+    }
+    multiply_steps(advance_descriptor(query, piece * 2 * kPanelBytes), steps, scores);
+  }
+}
+
+// A part of window rows; query: its 2 panels of q.
+__device__ __forceinline__ void multiply_window(const uint8_t* stage, const Place& at, int part,
+                                                uint64_t query, float (&scores)[32]) {
+  const int key = at.warp * 16 + at.row;
+  ScoreSteps steps;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const uint32_t scale = stage[kScoreScales + (key + 8 * row) * 16 + part * 4 + at.quad];
+    const uint32_t multiplier = window_multiplier(scale * 0x10001u);
+#pragma unroll
+    for (int piece = 0; piece < 2; ++piece) {
+      const auto four =
+          *reinterpret_cast<const uint4*>(stage + score_piece(key, at.quad, piece) + row * 8 * 128);
+      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int pair = 0; pair < 8; ++pair) {
+        const uint32_t codes = pick_bytes(words[pair / 4 * 2], words[pair / 4 * 2 + 1], pair % 4);
+        steps[piece * 4 + pair / 2][row + pair % 2 * 2] = decode_e4m3(codes, multiplier);
+      }
+    }
+  }
+  multiply_steps(query, steps, scores);
+}
+
+// One of the 16 heads of a thread's columns in registers for each of the eight rows of lanes, which
+// hold other keys: `combined` over the rows, of heads 8 j + 2 quad + 0, 1; j is returned.
+template <class Combine>
+__device__ __forceinline__ int over_rows(float (&values)[16], float (&out)[2], Combine combine) {
+  const int lane = threadIdx.x % 32;
+  const auto halve = [&](auto count) {
+    constexpr int kHalf = decltype(count)::value;
+    const bool upper = lane & 2 * kHalf;
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const float low = values[i], high = values[i + kHalf];
+      const float received = __shfl_xor_sync(~0u, upper ? low : high, 2 * kHalf);
+      values[i] = combine(upper ? high : low, received);
+    }
+  };
+  halve(std::integral_constant<int, 8>{});
+  halve(std::integral_constant<int, 4>{});
+  halve(std::integral_constant<int, 2>{});
+  out[0] = values[0];
+  out[1] = values[1];
+  return lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
+}
+
+template <int kBlocks>
+class Scores {
+ public:
+  static constexpr int kRounds = attention_most_rounds(kBlocks);
+  // Rounds in which a chunk may be of the window.
+  static constexpr int kWindowRounds = kBlocks == 1 ? (kAttentionMostWindowTiles + 1) / 2 : kRounds;
+
+  __device__ Scores(Shared& shared, const Slots& slots, const Place& at, int rank)
+      : shared_(shared),
+        slots_(slots),
+        at_(at),
+        rank_(rank),
+        share_(attention_share(slots.groups(), kBlocks, rank)),
+        chunks_(attention_score_chunks(share_, slots.window_groups())) {}
+
+  __device__ const AttentionShare& share() const { return share_; }
+
+  // All products. `read`: the ring's stages that are behind; counted on.
+  __device__ __forceinline__ void multiply(int& read) {
+    const uint64_t query = shared_descriptor(shared_.query, SharedLayout::swizzle_128, 1024);
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) scores_[round][i] = 0;
+      const int mine = uniform(score_parts(chunks_.at(2 * round + at_.group)));
+      const int others = uniform(score_parts(chunks_.at(2 * round + 1 - at_.group)));
+      // Two stages a part, the first warpgroup's in front, empty ones included: so the stages of a
+      // warpgroup are every other one, and one that is released says that those before are.
+      const int parts = max(mine, others);
+      const auto place = [&](int part) { return RingPlace(read + 2 * part + at_.group); };
+      if (mine == kLatentParts) {
+#pragma unroll 1
+        for (int part = 0; part < kLatentParts; ++part) {
+          const RingPlace stage = place(part);
+          barrier_wait(&shared_.full[stage.stage], stage.parity);
+          multiply_latents(shared_.ring[stage.stage], at_,
+                           advance_descriptor(query, part * 4 * kPanelBytes), scores_[round]);
+          release_stage(shared_, stage, 2);
+        }
+      } else if (round < kWindowRounds && mine == kWindowParts) {
+#pragma unroll 1
+        for (int part = 0; part < kWindowParts; ++part) {
+          const RingPlace stage = place(part);
+          barrier_wait(&shared_.full[stage.stage], stage.parity);
+          multiply_window(shared_.ring[stage.stage], at_, part,
+                          advance_descriptor(query, part * 2 * kPanelBytes), scores_[round]);
+          release_stage(shared_, stage, 2);
+        }
+      }
+#pragma unroll 1
+      for (int part = mine; part < parts; ++part) {
+        const RingPlace stage = place(part);
+        barrier_wait(&shared_.full[stage.stage], stage.parity);
+        release_stage(shared_, stage, 2);
+      }
+      read += 2 * parts;
+    }
+  }
+
+  // The largest of each head over all keys, in all blocks, to shared memory.
+  __device__ void find_largest() {
+    float largest[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) largest[i] = -INFINITY;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int group = group_of(round);
+      if (group < 0) continue;
+      mask(group, scores_[round]);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        float& of_head = largest[i / 4 * 2 + i % 2];
+        of_head = fmaxf(of_head, scores_[round][i]);
+      }
+    }
+    float two[2];
+    const int j = over_rows(largest, two, [](float a, float b) { return fmaxf(a, b); });
+    *reinterpret_cast<float2*>(
+        &shared_.largest_of_warp[at_.group * 4 + at_.warp][8 * j + 2 * at_.quad]) = {two[0],
+                                                                                     two[1]};
+    consumers_meet();
+    if constexpr (kBlocks > 1) cluster_wait();
+    if (threadIdx.x < kHeads) {
+      const int head = threadIdx.x;
+      float value = shared_.largest_of_warp[0][head];
+#pragma unroll
+      for (int i = 1; i < kConsumerWarps; ++i) {
+        value = fmaxf(value, shared_.largest_of_warp[i][head]);
+      }
+      if constexpr (kBlocks > 1) value = over_blocks(head, value);
+      shared_.largest[head] = value;
+    }
+    consumers_meet();
+  }
+
+  // P and the sums of its exponentials. exponent_scale: to scores in units of log2(e); the exponent
+  // is off by as much as rounding a score to FP32 costs, and the weight by 2^-22.
+  __device__ void weigh(float exponent_scale) {
+    float shifts[16];
+#pragma unroll
+    for (int i = 0; i < 16; i += 2) {
+      const float2 two = *reinterpret_cast<const float2*>(&shared_.largest[4 * i + 2 * at_.quad]);
+      shifts[i] = -two.x * exponent_scale;
+      shifts[i + 1] = -two.y * exponent_scale;
+    }
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int group = group_of(round);
+      if (group < 0) continue;
+      uint8_t* rows = shared_.weights + group * kGroupBytes + at_.row * 128 + at_.quad * 4;
+      float sums[16];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const float* two = &scores_[round][4 * j + 2 * row];
+          const float first = exp2_approximately(fmaf(two[0], exponent_scale, shifts[2 * j]));
+          const float second = exp2_approximately(fmaf(two[1], exponent_scale, shifts[2 * j + 1]));
+          *reinterpret_cast<__nv_bfloat162*>(rows + row * 8 * 128 + ((j ^ at_.row) << 4)) =
+              __floats2bfloat162_rn(first, second);
+          sums[2 * j] = row == 0 ? first : sums[2 * j] + first;
+          sums[2 * j + 1] = row == 0 ? second : sums[2 * j + 1] + second;
+        }
+      }
+      float two[2];
+      const int j = over_rows(sums, two, [](float a, float b) { return a + b; });
+      *reinterpret_cast<float2*>(&shared_.sums[group][8 * j + 2 * at_.quad]) = {two[0], two[1]};
+    }
+  }
+
+ private:
+  // The group of keys that this warp multiplied in a round, -1: none.
+  __device__ int group_of(int round) const {
+    const AttentionChunk chunk = chunks_.at(2 * round + at_.group);
+    return at_.warp < chunk.count ? chunk.first + at_.warp : -1;
+  }
+
+  // Scores of slots without a key.
+  __device__ __forceinline__ void mask(int group, float (&scores)[32]) const {
+    const int slot = group * kGroupKeys, keys = slots_.keys_end(slot) - slot;
+    if (keys >= kGroupKeys) return;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      if (at_.row + i / 2 % 2 * 8 >= keys) scores[i] = -INFINITY;
+    }
+  }
+
+  // The largest of a head over all blocks, by 64 threads.
+  __device__ float over_blocks(int head, float value) {
+#pragma unroll
+    for (int i = 1; i < kBlocks; ++i) {
+      const uint32_t block = (rank_ + i) % kBlocks;
+      store_in_block_counted(address_in_block(&shared_.largest_of_block[rank_][head], block), value,
+                             address_in_block(&shared_.largest_there, block));
+    }
+    barrier_wait_for_cluster(&shared_.largest_there, 0);
+#pragma unroll
+    for (int i = 1; i < kBlocks; ++i) {
+      value = fmaxf(value, shared_.largest_of_block[(rank_ + i) % kBlocks][head]);
+    }
+    return value;
+  }
+
+  Shared& shared_;
+  const Slots& slots_;
+  const Place& at_;
+  int rank_;
+  AttentionShare share_;
+  AttentionChunks chunks_;
+  float scores_[kRounds][32];
+};
+
+}  // namespace cachalot::cuda::tiles
