@@ -1,5 +1,5 @@
-// The warpgroup that looks up keys, copies packed rows into the ring and brings q into the order of
-// the products, and what it computes besides. For .cu files.
+// The warps that look up keys, copy packed rows into the ring and bring q into the order of the
+// products, and what they compute besides. For .cu files.
 #pragma once
 
 #include "backend/cuda/ptx/arrive_after_copies.h"
@@ -12,54 +12,63 @@
 
 namespace cachalot::cuda::tiles {
 
-// 8 channels of q, of each of the four quads, for one head: how they are loaded and how they lie.
-// A k-step of 16 takes two pairs of each quad's channels, 8 w + r and 8 w + r + 4, because two
-// codes 16 bits apart come out of a word together: pair r of quad Q lies in k-step r / 2 of the two
-// at columns 2 Q + 8 (r % 2) and the one after.
-class QueryPart {
- public:
-  static constexpr int kCount = kHeads * kChannels / 32;
-
-  __device__ void load(const AttentionParameters& of, int64_t token, int index) {
-    const auto* q = reinterpret_cast<const uint4*>(of.q) + token * (kHeads * kChannels / 8) +
-                    head(index) * (kChannels / 8) + eighth(index) / 4 * 16 + eighth(index) % 4;
+// By all consumers: q of a token, or as it lies in shared memory, into the order of products. A
+// k-step of 16 takes two pairs of each quad's channels, 8 w + r and 8 w + r + 4, because two codes
+// 16 bits apart come out of a word together: pair r of quad Q lies in k-step r / 2 of the two at
+// columns 2 Q + 8 (r % 2) and the one after. A thread has an eighth of a quad's 64 channels at a
+// time, of every fourth head; a warp the eighths of a panel.
+template <bool in_place>
+__device__ __forceinline__ void order_query(const AttentionParameters& of, Shared& shared,
+                                            int64_t token) {
+  static_assert(kConsumerWarps == kPanels && kConsumers == 4 * 2 * 4 * kPanels);
+  constexpr int kTurns = kHeads / 4, kHeadPieces = kChannels / 8;
+  // Addresses are computed anew, not kept through the products.
+  int thread = threadIdx.x;
+  renew(thread);
+  const int quad = thread % 4, eighth = thread / 4 % 2, head = thread / 8 % 4, panel = thread / 32;
+  const int first = head * kHeadPieces + panel / 2 * 16 + quad * 4 + panel % 2 * 2 + eighth;
+  uint4 pieces[kTurns];
+  if constexpr (in_place) {
+    const uint32_t from = shared_address(shared.query) + first * 16;
 #pragma unroll
-    for (int quad = 0; quad < 4; ++quad) pieces_[quad] = __ldg(q + quad * 4);
-  }
-  __device__ void store(Shared& shared, int index) const {
-    uint4 pairs[4];
+    for (int k = 0; k < kTurns; ++k) pieces[k] = load_shared_4(from + k * 4 * kHeadPieces * 16);
+    consumers_meet();
+  } else {
+    const auto* from =
+        reinterpret_cast<const uint4*>(of.q) + token * (kHeads * kHeadPieces) + first;
 #pragma unroll
-    for (int quad = 0; quad < 4; ++quad) pairs[quad] = interleaved(pieces_[quad]);
-    uint8_t* row = shared.query + eighth(index) / 2 * kPanelBytes + head(index) * 128;
-    const auto put = [&](int r, uint4 columns) {
-      const int piece = eighth(index) % 2 * 4 + r;
-      *reinterpret_cast<uint4*>(row + ((piece ^ head(index) % 8) << 4)) = columns;
-    };
-    put(0, {pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
-    put(1, {pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y});
-    put(2, {pairs[0].z, pairs[1].z, pairs[2].z, pairs[3].z});
-    put(3, {pairs[0].w, pairs[1].w, pairs[2].w, pairs[3].w});
+    for (int k = 0; k < kTurns; ++k) pieces[k] = __ldg(from + k * 4 * kHeadPieces);
   }
+  const uint32_t to = shared_address(shared.query) + panel * kPanelBytes + head * 128 + quad * 4;
+  uint32_t places[4];
+#pragma unroll
+  for (int r = 0; r < 4; ++r) places[r] = to + (((eighth * 4 + r) ^ head) << 4);
+#pragma unroll
+  for (int k = 0; k < kTurns; ++k) {
+    const uint4 pairs = interleaved(pieces[k]);
+    const uint32_t words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+    // Of the swizzle, bit 2 of the head.
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      store_shared((places[r] ^ k % 2 * 64) + k * 4 * 128, words[r]);
+    }
+  }
+  fence_shared_for_async();
+  consumers_meet();
+}
 
- private:
-  // A warp has 8 heads of 4 neighbouring parts.
-  __device__ static int head(int index) { return index % 8 + index / 32 % 8 * 8; }
-  __device__ static int eighth(int index) { return index / 8 % 4 + index / 256 * 4; }
-
-  uint4 pieces_[4];
-};
-
-// By all producers: the keys of a token, into rows[place] and slots[place].
-__device__ inline Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token,
-                                   int place) {
-  constexpr int kMost = kMostSlots / kProducers;
-  const int thread = static_cast<int>(threadIdx.x) - kConsumers;
+// By kFinders threads, `thread` of them: the keys of a token, into rows[place] and slots[place].
+template <int kFinders>
+__device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token, int place,
+                            int thread) {
+  constexpr int kMost = kMostSlots / kFinders;
+  const auto meet = [] { sync_threads_of(kFindersMeet, kFinders); };
   // Loads first: the page of an entry is two loads away, the row of a window key as well.
   int32_t entries[kMost];
   const int32_t* chosen = of.chosen + token * of.chosen_count;
 #pragma unroll
   for (int i = 0; i < kMost; ++i) {
-    const int at = i * kProducers + thread;
+    const int at = i * kFinders + thread;
     entries[i] = at < of.chosen_count ? __ldg(chosen + at) : -1;
   }
   const int32_t other = of.chosen_count > 0 ? __ldg(chosen) : -1;
@@ -68,17 +77,15 @@ __device__ inline Slots find_slots(const AttentionParameters& of, Shared& shared
   Slots out;
   out.window_keys = window.count;
   out.window_end = uniform(attention_groups(window.count) * kGroupKeys);
-  // The warps meet before rows are written: a slower one may still copy those that lie there.
-  producers_meet();
   const uint8_t** rows = shared.rows[place];
 #pragma unroll 1
-  for (int i = thread; i < out.window_end; i += kProducers) {
+  for (int i = thread; i < out.window_end; i += kFinders) {
     rows[i] = window_key(of, window, min(i, window.count - 1));
   }
   int last = 0;
 #pragma unroll
   for (int i = 0; i < kMost; ++i) {
-    const int at = i * kProducers + thread;
+    const int at = i * kFinders + thread;
     if (entries[i] >= 0) last = at + 1;
     const int32_t there = entries[i] >= 0 ? entries[i] : other;
     if (there >= 0 && at < slots_of_latents) {
@@ -87,20 +94,28 @@ __device__ inline Slots find_slots(const AttentionParameters& of, Shared& shared
   }
   last = __reduce_max_sync(~0u, last);
   if (thread % 32 == 0) shared.counts[thread / 32] = last;
-  producers_meet();
+  meet();
   out.latents = 0;
-  for (const int count : shared.counts) out.latents = max(out.latents, count);
+#pragma unroll
+  for (int i = 0; i < kFinders / 32; ++i) out.latents = max(out.latents, shared.counts[i]);
   out.latents = uniform(out.latents);
   if (thread == 0) shared.slots[place] = out;
   // What follows may write counts again.
-  producers_meet();
+  meet();
   return out;
 }
 
-// Each of the four warps fills every fourth stage.
+// Warps that copy fill a stage of the ring each, always the same. Two others help: they prepare the
+// output, and the next token where a block goes on with others.
 template <int kBlocks>
 class Producer {
  public:
+  static constexpr int kHelpers = 64, kFirstHelper = kProducers - kHelpers;
+  static constexpr int kCopiers = kFirstHelper / 32;
+  static_assert(kCopiers == kStages);
+  // For the first keys of a token with several blocks all are needed.
+  static constexpr int kFinders = kBlocks == 1 ? kHelpers : kProducers;
+
   __device__ Producer(const AttentionParameters& of, Shared& shared, int rank)
       : of_(of),
         shared_(shared),
@@ -109,45 +124,91 @@ class Producer {
 
   // Tokens `token`, token + stride, ..
   __device__ void run(int64_t token, int64_t stride, int64_t tokens) {
-    Slots slots = find_slots(of_, shared_, token, 0);
-    barrier_arrive(&shared_.token_there);
-    if constexpr (kBlocks > 1) cluster_wait();
-#pragma unroll 1
-    for (int turn = 0; token < tokens; ++turn, token += stride) {
-      rows_ = shared_.rows[turn % 2];
-      copy_scores(slots);
-      const AttentionChunks chunks = V::chunks(slots);
-      const int count = chunks.count();
-      Slots next = slots;
-      const bool more = token + stride < tokens;
-#pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        if (my_stage()) copy_values(chunks.at(i));
-        ++copied_;
-        if (!more) continue;
-        // The next token's keys, while P of this is computed.
-        if (i == min(1, count - 1)) {
-          next = find_slots(of_, shared_, token + stride, (turn + 1) % 2);
-          prefetch_query(token + stride);
-        }
-        // They are announced when this token's P is there: then all consumers have waited for this
-        // token's, and the barrier is not two phases on while one of them still waits. Until then
-        // the ring takes no more anyway.
-        if (i == min(kStages, count) - 1) {
-          barrier_wait(&shared_.weights_there, turn & 1);
-          barrier_arrive(&shared_.token_there);
-        }
+    const bool copies = uniform(thread_ / 32) < kCopiers;
+    if constexpr (kBlocks == 1) {
+      if (copies) {
+        copy_tokens(token, stride, tokens);
+      } else {
+        help_with_tokens(token, stride, tokens);
       }
-      prepare_output(token, turn, slots.groups());
-      slots = next;
+    } else {
+      const Slots slots = find_slots<kFinders>(of_, shared_, token, 0, thread_);
+      if (thread_ == 0) barrier_arrive(&shared_.token_there);
+      cluster_wait();
+      if (copies) {
+        copy(slots, 0);
+      } else {
+        prepare_output(token, 0, slots.groups());
+      }
     }
   }
 
  private:
   using V = Values<kBlocks>;
 
+  __device__ void copy_tokens(int64_t token, int64_t stride, int64_t tokens) {
+#pragma unroll 1
+    for (int turn = 0; token < tokens; ++turn, token += stride) {
+      barrier_wait(&shared_.keys_there, turn & 1);
+      const Slots slots = shared_.slots[turn % 2];
+      barrier_arrive(&shared_.keys_taken);
+      copy(slots, turn);
+    }
+  }
+
+  // The next token's keys when those of the token before this are copied, and its q when P of this
+  // one is there. What is announced then has been waited for before by all: no barrier is two
+  // phases on while a thread still waits for it.
+  __device__ void help_with_tokens(int64_t token, int64_t stride, int64_t tokens) {
+    const int helper = thread_ - kFirstHelper;
+    int groups = find_slots<kFinders>(of_, shared_, token, 0, helper).groups();
+    barrier_arrive(&shared_.keys_there);
+    if (helper == 0) barrier_arrive(&shared_.token_there);
+#pragma unroll 1
+    for (int turn = 0; token < tokens; ++turn, token += stride) {
+      const int64_t next = token + stride;
+      int next_groups = 0;
+      if (next < tokens) {
+        barrier_wait(&shared_.keys_taken, turn & 1);
+        next_groups = find_slots<kFinders>(of_, shared_, next, (turn + 1) % 2, helper).groups();
+        barrier_arrive(&shared_.keys_there);
+        prefetch_query(next, helper);
+      }
+      prepare_output(token, turn, groups);
+      groups = next_groups;
+      if (next < tokens && helper == 0) bring_query(next);
+    }
+  }
+
+  // As it lies.
+  __device__ void bring_query(int64_t token) {
+    constexpr uint32_t kBytes = kHeads * kChannels * 2;
+    barrier_expect(&shared_.token_there, kBytes);
+    copy_bulk(shared_.query, of_.q + token * (kHeads * kChannels), kBytes, &shared_.token_there);
+  }
+
+  __device__ void prefetch_query(int64_t token, int helper) const {
+    constexpr int kTokenBytes = kHeads * kChannels * 2, kLine = 128;
+    const auto* q = reinterpret_cast<const uint8_t*>(of_.q) + token * kTokenBytes;
+#pragma unroll 1
+    for (int i = helper; i < kTokenBytes / kLine; i += kHelpers) prefetch_line(q + i * kLine);
+  }
+
+  // A token's keys for both products.
+  __device__ void copy(const Slots& slots, int turn) {
+    rows_ = shared_.rows[turn % 2];
+    copy_scores(slots);
+    const AttentionChunks chunks = V::chunks(slots);
+    const int count = chunks.count();
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      if (my_stage()) copy_values(chunks.at(i));
+      ++copied_;
+    }
+  }
+
   __device__ int lane() const { return thread_ % 32; }
-  __device__ bool my_stage() const { return copied_ % 4 == uniform(thread_ / 32); }
+  __device__ bool my_stage() const { return copied_ % kStages == uniform(thread_ / 32); }
   __device__ uint32_t begin_stage() {
     const RingPlace at(copied_);
     barrier_wait(&shared_.empty[at.stage], at.parity ^ 1);
@@ -162,29 +223,22 @@ class Producer {
     const AttentionChunks chunks = attention_score_chunks(share, slots.window_groups());
 #pragma unroll 1
     for (int first = 0; first < chunks.count(); first += 2) {
-      const AttentionChunk one = chunks.at(first), other = chunks.at(first + 1);
-      const int parts = score_parts(one), others = score_parts(other);
+      const int parts = max(score_parts(chunks.at(first)), score_parts(chunks.at(first + 1)));
 #pragma unroll 1
-      for (int part = 0; part < max(parts, others); ++part) {
-#pragma unroll 1
-        for (int group = 0; group < 2; ++group) {
-          if (my_stage()) {
-            if (part < (group == 0 ? parts : others)) {
-              copy_part(group == 0 ? one : other, part);
-            } else {
-              begin_stage();
-              end_stage();
-            }
-          }
-          ++copied_;
+      for (int i = 0; i < 2 * parts; ++i) {
+        if (my_stage()) {
+          const AttentionChunk chunk = chunks.at(first + i % 2);
+          const uint32_t to = begin_stage();
+          if (i / 2 < score_parts(chunk)) copy_part(to, chunk, i / 2);
+          end_stage();
         }
+        ++copied_;
       }
     }
   }
 
   // Of up to 64 keys, part `part` of the codes, and their scales.
-  __device__ void copy_part(const AttentionChunk& chunk, int part) {
-    const uint32_t to = begin_stage();
+  __device__ void copy_part(uint32_t to, const AttentionChunk& chunk, int part) {
     const uint8_t* const* rows = rows_ + chunk.first * kGroupKeys;
     const int row = lane() / 8, eighth = lane() % 8;
     const uint32_t first = to + (chunk.window ? score_piece(row, eighth / 2, eighth % 2)
@@ -202,7 +256,6 @@ class Producer {
     for (int key = lane(); key < chunk.count * kGroupKeys; key += 32) {
       copy_16_to(to + kScoreScales + key * 16, rows[key] + scales);
     }
-    end_stage();
   }
 
   __device__ void copy_values(const AttentionChunk& chunk) {
@@ -249,37 +302,27 @@ class Producer {
     return key / 16 * 16 + key % 8 / 2 + key % 2 * 4 + key % 16 / 8 * 8;
   }
 
-  __device__ void prefetch_query(int64_t token) const {
-    constexpr int kTokenBytes = kHeads * kChannels * 2, kLine = 128;
-    const auto* q = reinterpret_cast<const uint8_t*>(of_.q) + token * kTokenBytes;
-#pragma unroll
-    for (int i = 0; i < kTokenBytes / kLine; i += kProducers) {
-      prefetch_line(q + (i + thread_) * kLine);
-    }
-  }
-
-  // Two warps: the denominators over 2^7 and their inverses. One warp: the turn back.
+  // By the helpers, when P is there: the denominators over 2^56 and their inverses, and the turn
+  // back.
   __device__ void prepare_output(int64_t token, int turn, int groups) {
-    if (thread_ < kHeads) {
-      const float sink = of_.sink[thread_];
-      barrier_wait(&shared_.weights_there, turn & 1);
-      if constexpr (kBlocks > 1) {
-        for (int block = 0; block < kBlocks; ++block) {
-          if (block != rank_) barrier_wait_for_cluster(&shared_.weights_from[block], 0);
-        }
+    const int helper = thread_ - kFirstHelper;
+    static_assert(kHelpers == kHeads && kHelpers >= kPairs);
+    float2 turned;
+    if (helper < kPairs) turned = turn_at(of_.positions[token], of_.frequencies[helper]);
+    const float sink = of_.sink[helper];
+    barrier_wait(&shared_.weights_there, turn & 1);
+    if constexpr (kBlocks > 1) {
+      for (int block = 0; block < kBlocks; ++block) {
+        if (block != rank_) barrier_wait_for_cluster(&shared_.weights_from[block], 0);
       }
-      float sum = 0;
-#pragma unroll 8
-      for (int i = 0; i < groups; ++i) sum += shared_.sums[i][thread_];
-      sum += expf(sink - shared_.largest[thread_] * (of_.scale * kPanelScaleInverse));
-      sum /= kPanelScaleInverse;
-      shared_.denominators[thread_] = {sum, __frcp_rn(sum)};
-    } else if (thread_ < kHeads + kPairs) {
-      const float2 turned = turn_at(of_.positions[token], of_.frequencies[thread_ - kHeads]);
-      // The token before may still be turned back.
-      barrier_wait(&shared_.weights_there, turn & 1);
-      shared_.turns[thread_ - kHeads] = turned;
     }
+    float sum = 0;
+#pragma unroll 8
+    for (int i = 0; i < groups; ++i) sum += shared_.sums[i][helper];
+    sum += expf(sink - shared_.largest[helper] * (of_.scale * kValueScaleInverse));
+    sum /= kValueScaleInverse;
+    shared_.denominators[helper] = {sum, __frcp_rn(sum)};
+    if (helper < kPairs) shared_.turns[helper] = turned;
     barrier_arrive(&shared_.output_ready);
   }
 

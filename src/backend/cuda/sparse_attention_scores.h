@@ -30,74 +30,103 @@ __device__ inline void release_stage(Shared& shared, const RingPlace& at, int ti
   for (int i = 0; i < times; ++i) barrier_arrive(&shared.empty[at.stage]);
 }
 
-// Fragments of eight k-steps: 128 channels, two panels of q. They are multiplied at once and waited
-// for: meanwhile the other warpgroup decodes, if it has something to.
-using ScoreSteps = uint32_t[8][4];
+// Scores of 64 keys are made in four quarters of 128 channels, two panels of q: eight k-steps. The
+// fragments of one are decoded while those before are multiplied: a warp that starts several
+// products at once waits until the last can start, and decodes nothing meanwhile.
+// The compiler does not take that with two or four blocks a token, but serializes the products, for
+// want of registers as it says (C7512): there a quarter is multiplied at once.
+enum class Quarter { first, behind, alone };
+using Steps = uint32_t[8][4];
 
-__device__ __forceinline__ void multiply_steps(uint64_t query, const ScoreSteps& steps,
-                                               float (&scores)[32]) {
-  wgmma_fence();
+// query: the quarter's first panel. decode(step, fragments).
+template <Quarter quarter, class Decode>
+__device__ __forceinline__ void multiply_quarter(uint64_t query, Steps& steps, float (&scores)[32],
+                                                 Decode decode) {
+  const auto multiply = [&](int step, const uint32_t(&fragments)[4]) {
+    wgmma_bf16<64>(scores, fragments,
+                   advance_descriptor(query, step / 4 * kPanelBytes + step % 4 * 32), true);
+  };
+  if constexpr (quarter == Quarter::alone) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    wgmma_bf16<64>(scores, steps[i], advance_descriptor(query, i / 4 * kPanelBytes + i % 4 * 32),
-                   true);
-  }
-  wgmma_commit();
-  wgmma_wait<0>();
-  wgmma_hold(scores);
-}
-
-// A part of latents; query: its 4 panels of q.
-__device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Place& at,
-                                                 uint64_t query, float (&scores)[32]) {
-  const int key = at.warp * 16 + at.row;
-  const uint8_t* scales = stage + kScoreScales + key * 16 + at.quad * 2;
-#pragma unroll 1
-  for (int piece = 0; piece < 2; ++piece) {
-    ScoreSteps steps;
-    const uint8_t* from = stage + score_piece(key, at.quad, piece);
+    for (int step = 0; step < 8; ++step) decode(step, steps[step]);
+    wgmma_fence();
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto four = *reinterpret_cast<const uint4*>(from + row * 8 * 128);
-      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
-      // 16 channels have a scale.
-      const uint32_t both = *reinterpret_cast<const uint16_t*>(scales + piece * 8 + row * 8 * 16);
+    for (int step = 0; step < 8; ++step) multiply(step, steps[step]);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(scores);
+  } else {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const uint32_t multiplier =
-            latent_multiplier(__byte_perm(both, 0, w / 2 == 0 ? 0x4040 : 0x4141));
-        steps[2 * w][row] = decode_e2m1<0>(words[w], multiplier);
-        steps[2 * w][row + 2] = decode_e2m1<1>(words[w], multiplier);
-        steps[2 * w + 1][row] = decode_e2m1<2>(words[w], multiplier);
-        steps[2 * w + 1][row + 2] = decode_e2m1<3>(words[w], multiplier);
-      }
+    for (int step = 0; step < 8; ++step) {
+      if (quarter == Quarter::behind || step >= kStepsUnderWay) wgmma_wait<kStepsUnderWay - 1>();
+      decode(step, steps[step % kStepsUnderWay]);
+      wgmma_fence();
+      multiply(step, steps[step % kStepsUnderWay]);
+      wgmma_commit();
     }
-    multiply_steps(advance_descriptor(query, piece * 2 * kPanelBytes), steps, scores);
   }
 }
 
-// A part of window rows; query: its 2 panels of q.
-__device__ __forceinline__ void multiply_window(const uint8_t* stage, const Place& at, int part,
-                                                uint64_t query, float (&scores)[32]) {
+// The second of two quarters in a stage if `piece` is 1.
+template <Quarter quarter>
+__device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Place& at, int piece,
+                                                 uint64_t query, Steps& steps,
+                                                 float (&scores)[32]) {
   const int key = at.warp * 16 + at.row;
-  ScoreSteps steps;
+  const uint8_t* from = stage + score_piece(key, at.quad, piece);
+  const auto upper = *reinterpret_cast<const uint4*>(from);
+  const auto lower = *reinterpret_cast<const uint4*>(from + 8 * 128);
+  const uint32_t words[2][4] = {{upper.x, upper.y, upper.z, upper.w},
+                                {lower.x, lower.y, lower.z, lower.w}};
+  const uint8_t* scales = stage + kScoreScales + key * 16 + at.quad * 2 + piece * 8;
+  uint32_t multipliers[2];
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const uint32_t scale = stage[kScoreScales + (key + 8 * row) * 16 + part * 4 + at.quad];
-    const uint32_t multiplier = window_multiplier(scale * 0x10001u);
+    const uint32_t two = *reinterpret_cast<const uint16_t*>(scales + row * 8 * 16);
+    multipliers[row] = latent_multiplier(__byte_perm(two, 0, 0x4140));
+  }
+  multiply_quarter<quarter>(query, steps, scores, [&](int step, uint32_t(&out)[4]) {
 #pragma unroll
-    for (int piece = 0; piece < 2; ++piece) {
-      const auto four =
-          *reinterpret_cast<const uint4*>(stage + score_piece(key, at.quad, piece) + row * 8 * 128);
-      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+    for (int row = 0; row < 2; ++row) {
+      // 16 channels have a scale.
+      const uint32_t multiplier =
+          __byte_perm(multipliers[row], multipliers[row], step < 4 ? 0x1010 : 0x3232);
+      const uint32_t word = words[row][step / 2], codes = step % 2 == 0 ? word : word >> 8;
+      out[row] = decode_e2m1<0>(codes, multiplier);
+      out[row + 2] = decode_e2m1<1>(codes, multiplier);
+    }
+  });
+}
+
+// Quarter `part` of window rows.
+template <Quarter quarter>
+__device__ __forceinline__ void multiply_window(const uint8_t* stage, const Place& at, int part,
+                                                uint64_t query, Steps& steps, float (&scores)[32]) {
+  const int key = at.warp * 16 + at.row;
+  const uint8_t* scales = stage + kScoreScales + key * 16 + part * 4 + at.quad;
+  const uint32_t multipliers[2] = {window_multiplier(scales[0] * 0x10001u),
+                                   window_multiplier(scales[8 * 16] * 0x10001u)};
+  uint32_t words[2][4];
+  multiply_quarter<quarter>(query, steps, scores, [&](int step, uint32_t(&out)[4]) {
 #pragma unroll
-      for (int pair = 0; pair < 8; ++pair) {
-        const uint32_t codes = pick_bytes(words[pair / 4 * 2], words[pair / 4 * 2 + 1], pair % 4);
-        steps[piece * 4 + pair / 2][row + pair % 2 * 2] = decode_e4m3(codes, multiplier);
+    for (int row = 0; row < 2; ++row) {
+      if (step % 4 == 0) {
+        const auto four = *reinterpret_cast<const uint4*>(
+            stage + score_piece(key, at.quad, step / 4) + row * 8 * 128);
+        words[row][0] = four.x;
+        words[row][1] = four.y;
+        words[row][2] = four.z;
+        words[row][3] = four.w;
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int pair = step % 4 * 2 + i;
+        const uint32_t codes =
+            pick_bytes(words[row][pair / 4 * 2], words[row][pair / 4 * 2 + 1], pair % 4);
+        out[row + i * 2] = decode_e4m3(codes, multipliers[row]);
       }
     }
-  }
-  multiply_steps(query, steps, scores);
+  });
 }
 
 // One of the 16 heads of a thread's columns in registers for each of the eight rows of lanes, which
@@ -153,30 +182,34 @@ class Scores {
       // warpgroup are every other one, and one that is released says that those before are.
       const int parts = max(mine, others);
       const auto place = [&](int part) { return RingPlace(read + 2 * part + at_.group); };
+      const auto wait_for = [&](int part) {
+        const RingPlace stage = place(part);
+        barrier_wait(&shared_.full[stage.stage], stage.parity);
+        return stage;
+      };
+      Steps steps;
+      const auto latents = [&](auto kind, int quarter) {
+        const RingPlace stage = wait_for(quarter / 2);
+        multiply_latents<kind.value>(shared_.ring[stage.stage], at_, quarter % 2,
+                                     advance_descriptor(query, quarter * 2 * kPanelBytes), steps,
+                                     scores_[round]);
+        if (quarter % 2 == 1) release_stage(shared_, stage, 2);
+      };
+      const auto window = [&](auto kind, int quarter) {
+        const RingPlace stage = wait_for(quarter);
+        multiply_window<kind.value>(shared_.ring[stage.stage], at_, quarter,
+                                    advance_descriptor(query, quarter * 2 * kPanelBytes), steps,
+                                    scores_[round]);
+        release_stage(shared_, stage, 2);
+      };
       if (mine == kLatentParts) {
-#pragma unroll 1
-        for (int part = 0; part < kLatentParts; ++part) {
-          const RingPlace stage = place(part);
-          barrier_wait(&shared_.full[stage.stage], stage.parity);
-          multiply_latents(shared_.ring[stage.stage], at_,
-                           advance_descriptor(query, part * 4 * kPanelBytes), scores_[round]);
-          release_stage(shared_, stage, 2);
-        }
+        in_quarters(latents, scores_[round]);
       } else if (round < kWindowRounds && mine == kWindowParts) {
-#pragma unroll 1
-        for (int part = 0; part < kWindowParts; ++part) {
-          const RingPlace stage = place(part);
-          barrier_wait(&shared_.full[stage.stage], stage.parity);
-          multiply_window(shared_.ring[stage.stage], at_, part,
-                          advance_descriptor(query, part * 2 * kPanelBytes), scores_[round]);
-          release_stage(shared_, stage, 2);
-        }
+        in_quarters(window, scores_[round]);
       }
 #pragma unroll 1
       for (int part = mine; part < parts; ++part) {
-        const RingPlace stage = place(part);
-        barrier_wait(&shared_.full[stage.stage], stage.parity);
-        release_stage(shared_, stage, 2);
+        release_stage(shared_, wait_for(part), 2);
       }
       read += 2 * parts;
     }
@@ -258,6 +291,22 @@ class Scores {
   __device__ int group_of(int round) const {
     const AttentionChunk chunk = chunks_.at(2 * round + at_.group);
     return at_.warp < chunk.count ? chunk.first + at_.warp : -1;
+  }
+
+  // multiply(kind, quarter) of all four.
+  template <class Multiply>
+  __device__ __forceinline__ static void in_quarters(Multiply multiply, float (&scores)[32]) {
+    constexpr bool kAhead = kBlocks == 1 || kBlocks == 8;
+    if constexpr (kAhead) multiply(std::integral_constant<Quarter, Quarter::first>{}, 0);
+    constexpr Quarter kKind = kAhead ? Quarter::behind : Quarter::alone;
+#pragma unroll 1
+    for (int quarter = kAhead ? 1 : 0; quarter < 4; ++quarter) {
+      multiply(std::integral_constant<Quarter, kKind>{}, quarter);
+    }
+    if constexpr (kAhead) {
+      wgmma_wait<0>();
+      wgmma_hold(scores);
+    }
   }
 
   // Scores of slots without a key.

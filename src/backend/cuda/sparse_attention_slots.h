@@ -10,12 +10,14 @@ namespace cachalot::cuda::tiles {
 inline constexpr int kHeads = kAttentionHeads, kChannels = kAttentionChannels;
 inline constexpr int kPairs = kAttentionPairs, kGroupKeys = kAttentionGroupKeys;
 inline constexpr int kMostGroups = kAttentionMostGroups, kMostSlots = kMostGroups * kGroupKeys;
-inline constexpr int kConsumers = 256, kProducers = 128, kThreads = kConsumers + kProducers;
+inline constexpr int kConsumers = 256, kProducers = 256, kThreads = kConsumers + kProducers;
 inline constexpr int kConsumerWarps = kConsumers / 32;
 // q as 8 panels of 64 heads x 64 channels, P as rows of 64 heads, a group after the other; 128-byte
 // swizzle.
 inline constexpr int kPanelBytes = kHeads * 128, kPanels = kChannels / 64;
 inline constexpr int kGroupBytes = kGroupKeys * kHeads * 2;
+// Products of a warpgroup under way at once, each with its fragments in registers.
+inline constexpr int kStepsUnderWay = 4;
 // Of the ring of packed rows.
 inline constexpr int kStages = 6, kStageBytes = 9216;
 
@@ -50,18 +52,17 @@ struct Shared {
   // And their inverses.
   alignas(16) float2 denominators[kHeads];
   float2 turns[kPairs];
-  // Stages of the ring. What a token starts with; the blocks' largest scores; this block's P; what
-  // output takes. P of other blocks.
+  // Stages of the ring. Where a token's keys lie, and that all who copy know; that q is there too;
+  // the blocks' largest scores; this block's P; what output takes. P of other blocks.
   Barrier full[kStages], empty[kStages];
-  Barrier token_there, largest_there, weights_there, output_ready;
+  Barrier keys_there, keys_taken, token_there, largest_there, weights_there, output_ready;
   Barrier weights_from[kAttentionMostBlocks];
 };
 static_assert(sizeof(Shared) <= 227 << 10);
 
 // Named barriers.
-inline constexpr int kConsumersMeet = 1, kProducersMeet = 2;
+inline constexpr int kConsumersMeet = 1, kFindersMeet = 2;
 __device__ inline void consumers_meet() { sync_threads_of(kConsumersMeet, kConsumers); }
-__device__ inline void producers_meet() { sync_threads_of(kProducersMeet, kProducers); }
 
 // The value of lane 0, which all lanes hold. Tells the compiler that a branch on it does not
 // diverge: products behind a branch that might would wait for each other.

@@ -4,16 +4,16 @@
 // The heads of a token share every key, so they are the N = 64 columns of its products: S^T = K .
 // q^T, then O^T = K^T . P^T. Keys are the operand from registers, where packed rows are decoded; q
 // and P lie in shared memory. The contract's maximum is over all keys, so all scores come first and
-// stay in registers; the keys are decoded twice. Per block two warpgroups decode and multiply; a
-// third copies packed rows into a ring of stages, far ahead, through both products and on into the
-// next token of the block.
+// stay in registers; the keys are decoded twice. Per block two warpgroups decode and multiply; of
+// two others six warps copy packed rows into a ring of stages, far ahead, through both products and
+// on into the next token of the block, and two prepare that token.
 //
 // kBlocks blocks of a cluster may share a token. Each computes the scores of its share of the keys
 // over all channels and hands P to the others; then each computes its share of the channels over
 // all keys. So every score and every output is one sum in one order for any kBlocks.
 //
-// Scale: decoded values are times 2^-7, with which all scales fit BF16; scores and outputs are
-// multiplied by 2^7, all of it exact.
+// Scale: decoded values are times 2^-56, with which all scales fit BF16; scores and outputs are
+// multiplied by 2^56, all of it exact.
 #include "backend/cuda/cluster_occupancy.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/sparse_attention.h"
@@ -54,37 +54,25 @@ template <int kBlocks>
 __device__ void consume(const AttentionParameters& of, Shared& shared, int rank, int64_t token,
                         int64_t stride, int64_t tokens) {
   const Place at;
-  const auto bring_query = [&](int64_t of_token) {
-    constexpr int kParts = QueryPart::kCount / kConsumers;
-    QueryPart query[kParts];
-    // Places are computed anew, not kept through the products.
-    int thread = threadIdx.x;
-    renew(thread);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) query[i].load(of, of_token, i * kConsumers + thread);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) query[i].store(shared, i * kConsumers + thread);
-    fence_shared_for_async();
-    consumers_meet();
-  };
-  bring_query(token);
+  order_query<false>(of, shared, token);
   int read = 0;
 #pragma unroll 1
   for (int turn = 0; token < tokens; ++turn, token += stride) {
     barrier_wait(&shared.token_there, turn & 1);
+    if constexpr (kBlocks == 1) {
+      if (turn > 0) order_query<true>(of, shared, token);
+    }
     const Slots slots = shared.slots[turn % 2];
     {
       Scores<kBlocks> scores(shared, slots, at, rank);
       scores.multiply(read);
       scores.find_largest();
-      scores.weigh(of.scale * kPanelScaleInverse * 1.4426950408889634f);
+      scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
       share_weights<kBlocks>(shared, scores.share(), slots.groups(), rank);
     }
     if (at.group < Values<kBlocks>::kWarpgroups) {
       Products<kBlocks> products(shared, slots, at, rank);
       products.multiply(read);
-      // Before the output: the fence would wait for its stores.
-      if (kBlocks == 1 && token + stride < tokens) bring_query(token + stride);
       barrier_wait(&shared.output_ready, turn & 1);
       products.write(of, token);
     }
@@ -103,10 +91,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.full[i], 32);
       barrier_init(&shared.empty[i], kConsumerWarps);
     }
-    barrier_init(&shared.token_there, kProducers);
+    barrier_init(&shared.keys_there, Producer<kBlocks>::kFinders);
+    barrier_init(&shared.keys_taken, Producer<kBlocks>::kCopiers * 32);
+    barrier_init(&shared.token_there, 1);
     barrier_init(&shared.largest_there, 1);
     barrier_init(&shared.weights_there, 1);
-    barrier_init(&shared.output_ready, kProducers);
+    barrier_init(&shared.output_ready, Producer<kBlocks>::kHelpers);
     for (Barrier& barrier : shared.weights_from) barrier_init(&barrier, 1);
     fence_barrier_init();
     if (kBlocks > 1) barrier_expect(&shared.largest_there, (kBlocks - 1) * kHeads * sizeof(float));
@@ -116,15 +106,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   wait_for_inputs();
   let_next_start();
   if (uniform(threadIdx.x / kConsumers) != 0) {
-    // The registers of 384 threads, 168 each, are all there are to hand over.
-    if constexpr (kBlocks == 1) give_registers<56>();
+    // The registers of 512 threads, 128 each, are all there are to hand over.
+    give_registers<kBlocks == 1 ? 32 : 88>();
     Producer<kBlocks>(of, shared, rank).run(token, stride, tokens);
     if constexpr (kBlocks > 1) {
       cluster_arrive();
       cluster_wait();
     }
   } else {
-    if constexpr (kBlocks == 1) take_registers<224>();
+    take_registers<kBlocks == 1 ? 224 : 168>();
     consume<kBlocks>(of, shared, rank, token, stride, tokens);
     // This block has all it is sent; when all say so, all that was sent has been read.
     if constexpr (kBlocks > 1) {
