@@ -209,6 +209,36 @@ TEST(CpuGroupedLinear, MultipliesEachGroupWithItsOwnMatrix) {
   }
 }
 
+// Groups of outputs that start anywhere in a scale tile.
+TEST(CpuGroupedLinear, ATokenIsTheSameAloneAndInCompany) {
+  for (Isa isa : isas()) {
+    ThreadTeam team(1);
+    Queue queue(team, isa, Arena(64));
+    Random random(10);
+    const int64_t groups = 2, columns = 288, tokens = 33;
+    for (int64_t outputs : {40, 424}) {
+      const TestWeight w =
+          fp8_weight(random, groups * outputs, columns, {0x1p-9f, 0x1p-3f, 1.0f, 0x1p2f, 0x1p-7f});
+      const std::vector<bf16> x = random.values(tokens * groups * columns, 2.0f);
+      const auto run = [&](int64_t first, int64_t count) {
+        std::vector<bf16> y(count * groups * outputs);
+        grouped_linear(queue, {.x = {x.data() + first * groups * columns, {count, groups, columns}},
+                               .weight = w.dense,
+                               .y = {y.data(), {count, groups, outputs}}});
+        return y;
+      };
+      const std::vector<bf16> all = run(0, tokens);
+      const auto at = [&](int64_t token) { return all.begin() + token * groups * outputs; };
+      for (int64_t count : {1, 2, 17}) {
+        for (int64_t first = 0; first < 6; first += count) {
+          EXPECT_TRUE(same_bits(run(first, count), {at(first), at(first + count)}))
+              << name_of(isa) << ", token " << first << " of " << count << ", " << outputs;
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuHead, ComputesTheRowsAskedFor) {
   for (Isa isa : isas()) {
     ThreadTeam team(2);

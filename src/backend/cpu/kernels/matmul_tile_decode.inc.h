@@ -143,7 +143,8 @@ class Fp8Rows {
       : codes_(w.data, w.columns, first, last), blocks_(w.columns / kBlock) {
     // Thirty-two rows lie in one scale tile or in two.
     scales_[0] = w.tile_scales + first / 32 * blocks_;
-    scales_[1] = w.tile_scales + (last - 1) / 32 * blocks_;
+    const int64_t end = last - first < kGroupRows ? last : first + kGroupRows;
+    scales_[1] = w.tile_scales + (end - 1) / 32 * blocks_;
     second_tile_ = scales_[0] == scales_[1] ? kGroupRows : 32 - first % 32;
   }
 
