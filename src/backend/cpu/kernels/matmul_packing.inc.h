@@ -3,8 +3,8 @@
 //
 // Tokens come in tiles of 16; the last one is as wide as the next power of two that holds its
 // tokens, so that one token's tile is its own row of BF16 values. Columns are padded with zeros to
-// a multiple of 64, as weights are. For an FP4 weight the even columns of every 64 come first, then
-// the odd ones, the order in which its nibbles are decoded.
+// a multiple of 64, as weights are. For an FP4 weight column 4 i + j of a tile stands at 8 j + i,
+// the order in which its nibbles are decoded.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_common.inc.h"
@@ -91,24 +91,22 @@ CACHALOT_INLINE void transpose(F32 (&lines)[16]) {
   }
 }
 
-// Columns 64 g .. 64 g + 63 of a row, as the elements of two tiles, the even columns first if
+// Columns 64 g .. 64 g + 63 of a row, as the elements of two tiles, in an FP4 weight's order if
 // asked.
 struct Elements {
   __m512i tile[2];
 };
 
 CACHALOT_INLINE Elements elements_of(const uint16_t* row, int64_t group, int64_t columns,
-                                     bool even_first) {
+                                     bool fp4) {
   const int64_t left = columns - group * 64;
   const __m512i low = _mm512_loadu_si512(row + group * 64);
   const __m512i high =
       left > 32 ? _mm512_loadu_si512(row + group * 64 + 32) : _mm512_setzero_si512();
-  if (!even_first) return {{low, high}};
-  const __m512i words = _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17,
-                                         16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i even = _mm512_slli_epi16(words, 1);
-  return {{_mm512_permutex2var_epi16(low, even, high),
-           _mm512_permutex2var_epi16(low, _mm512_or_si512(even, _mm512_set1_epi16(1)), high)}};
+  if (!fp4) return {{low, high}};
+  const __m512i order = _mm512_set_epi16(31, 27, 23, 19, 15, 11, 7, 3, 30, 26, 22, 18, 14, 10, 6, 2,
+                                         29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
+  return {{_mm512_permutexvar_epi16(order, low), _mm512_permutexvar_epi16(order, high)}};
 }
 
 // Token tile `tile` of `tokens` prepared rows.

@@ -34,8 +34,7 @@ struct Nothing {
   void operator()(int64_t) const {}
 };
 
-// Tiles of a group: columns 0-31 (FP4: the even ones) of rows 0-15, of rows 16-31, then the other
-// columns.
+// Tiles of a group: columns 0-31 of rows 0-15, of rows 16-31, then the other columns.
 CACHALOT_INLINE uint8_t* tile_row(uint8_t* group, int64_t row, int half) {
   return group + (2 * half + row / 16) * kTileBytes + row % 16 * 64;
 }
@@ -269,14 +268,14 @@ class Fp4Rows {
 
   template <class F>
   CACHALOT_DECODER void decode(int64_t group, uint8_t* out, F&& after_quarter) const {
-    const Constants c;
+    const __m512i shifts = nibbles();
     const bool whole = 2 * group + 1 < scales_.row_bytes();
     for (int64_t quarter = 0; quarter < 4; ++quarter) {
       each_run(quarter, codes_.count(), [&]<int64_t kRows>(int64_t r) {
         if (whole) {
-          decode_rows<kRows, true>(c, group, r, out);
+          decode_rows<kRows, true>(shifts, group, r, out);
         } else {
-          decode_rows<kRows, false>(c, group, r, out);
+          decode_rows<kRows, false>(shifts, group, r, out);
         }
       });
       after_quarter(quarter);
@@ -285,42 +284,31 @@ class Fp4Rows {
 
   // Block `block` of the group's two with scale 1, the other one zero.
   CACHALOT_DECODER void decode_unscaled(int64_t block, uint8_t* out) const {
-    const Constants c;
+    const __m512i shifts = nibbles();
+    __builtin_memset(out, 0, kGroupBytes);
     for (int64_t r = 0; r < kGroupRows; ++r) {
-      const __m128i codes =
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes_.row(r) + block * kBlock / 2));
-      const __m256i both =
-          block % 2 ? _mm256_set_m128i(codes, _mm_setzero_si128()) : _mm256_zextsi128_si256(codes);
-      store_row(c, both, 127, 127, tile_row(out, r, 0));
+      store_block(shifts, codes_.row(r) + block * kBlock / 2, 127,
+                  tile_row(out, r, static_cast<int>(block % 2)));
     }
   }
 
   float scale(int64_t row, int64_t block) const { return e8m0_value(scales_.row(row)[block]); }
 
  private:
-  struct Constants {
-    __m512i nibble = kept(_mm512_set1_epi16(15));
-    // An index's fifth bit says which of the two blocks, with its own scale, a code belongs to.
-    __m512i second = kept(_mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1));
-  };
-
   // kRows rows of a quarter from row `first` on; the second block may be missing.
   template <int64_t kRows, bool kWhole>
-  CACHALOT_INLINE_MEMBER void decode_rows(Constants c, int64_t group, int64_t first,
+  CACHALOT_INLINE_MEMBER void decode_rows(__m512i shifts, int64_t group, int64_t first,
                                           uint8_t* out) const {
     uint8_t* to = tile_row(out, first, 0);
     const uint8_t* codes = codes_.row(first) + group * kGroupColumns / 2;
     const uint8_t* scales = scales_.row(first) + 2 * group;
 #pragma GCC unroll 8
     for (int64_t r = 0; r < kRows; ++r) {
+      store_block(shifts, codes, scales[0], to);
       if constexpr (kWhole) {
-        uint16_t pair;  // one load: this loop is short of them
-        __builtin_memcpy(&pair, scales, 2);
-        store_row(c, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)), pair & 0xFF,
-                  pair >> 8, to);
+        store_block(shifts, codes + kBlock / 2, scales[1], to + 2 * kTileBytes);
       } else {
-        const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
-        store_row(c, _mm256_zextsi128_si256(half), scales[0], scales[0], to);
+        _mm512_store_si512(to + 2 * kTileBytes, _mm512_setzero_si512());
       }
       to += 64;
       codes += codes_.row_bytes();
@@ -328,21 +316,24 @@ class Fp4Rows {
     }
   }
 
-  CACHALOT_INLINE_MEMBER static __m256i values_of(int scale) {
-    return _mm256_load_si256(reinterpret_cast<const __m256i*>(kE2m1Values.of[scale]));
+  // Words of four nibbles each, shifted so that the first, second, third and fourth nibble of all
+  // eight words come down one after the other.
+  CACHALOT_INLINE_MEMBER static __m512i nibbles() {
+    return kept(_mm512_inserti64x4(
+        _mm512_castsi256_si512(
+            _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_set1_epi16(4), 1)),
+        _mm256_inserti128_si256(_mm256_set1_epi16(8), _mm_set1_epi16(12), 1), 1));
   }
 
-  // 32 bytes of a row, two codes each: the low nibbles are the even columns, the high ones the odd.
-  CACHALOT_INLINE_MEMBER static void store_row(Constants c, __m256i codes, int first_scale,
-                                               int second_scale, uint8_t* out) {
-    const __m512i words = _mm512_cvtepu8_epi16(codes);
-    const __m512i values = _mm512_inserti64x4(_mm512_castsi256_si512(values_of(first_scale)),
-                                              values_of(second_scale), 1);
-    // (words & nibble) | second
-    const __m512i low = _mm512_ternarylogic_epi32(words, c.nibble, c.second, 0xEA);
-    const __m512i high = _mm512_or_si512(_mm512_srli_epi16(words, 4), c.second);
-    _mm512_store_si512(out, _mm512_permutexvar_epi16(low, values));
-    _mm512_store_si512(out + 2 * kTileBytes, _mm512_permutexvar_epi16(high, values));
+  // A block of a row. The permutation looks at five bits of a word, one more than a code has: the
+  // sixteen values stand there twice.
+  CACHALOT_INLINE_MEMBER static void store_block(__m512i shifts, const uint8_t* codes, int scale,
+                                                 uint8_t* out) {
+    const __m512i words =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+    const __m512i values = _mm512_broadcast_i64x4(
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(kE2m1Values.of[scale])));
+    _mm512_store_si512(out, _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, shifts), values));
   }
 
   RowsOf codes_, scales_;
