@@ -156,6 +156,66 @@ TEST(CpuLinear, ARowIsTheSameAloneAndInCompany) {
   }
 }
 
+// One token may take other instructions than many, which must not show with any magnitude.
+TEST(CpuLinear, ARowOfAnyMagnitudeIsTheSameAloneAndInCompany) {
+  // Products and sums that are zeros or denormals, near the largest number, and all between.
+  struct Range {
+    int low, high;  // exponents of activations
+  };
+  const std::vector<float> extremes = {0x1p-64f, 0x1p64f, 1.0f, 0x1p-30f, 0x1p63f};
+  for (Isa isa : isas()) {
+    Random random(9);
+    const int64_t rows = 48, columns = 416, tokens = 17;
+    ThreadTeam team(1);
+    Queue queue(team, isa, Arena(64));
+    for (const TestWeight& w :
+         {fp8_weight(random, rows, columns, extremes), fp8_weight(random, rows, columns, {0x1p-8f}),
+          bf16_weight(random, rows, columns)}) {
+      for (const Range range : {Range{-133, -90}, Range{-60, -30}, Range{-46, 47}, Range{40, 60}}) {
+        std::vector<bf16> x;
+        for (int64_t i = 0; i < tokens * columns; ++i) {
+          const float sign = random.integer(0, 1) ? 1.0f : -1.0f;
+          const float value =
+              std::ldexp(random.uniform(1, 2), random.integer(range.low, range.high));
+          x.push_back(to_bf16(random.integer(0, 4) ? sign * value : 0.0f));
+        }
+        // Activations as they are (as three groups of outputs) and quantized.
+        const auto kept = [&](int64_t first, int64_t count) {
+          std::vector<bf16> y(count * rows);
+          std::vector<bf16> repeated;
+          for (int64_t t = first; t < first + count; ++t) {
+            for (int group = 0; group < 3; ++group) {
+              repeated.insert(repeated.end(), x.begin() + t * columns,
+                              x.begin() + (t + 1) * columns);
+            }
+          }
+          grouped_linear(queue, {.x = {repeated.data(), {count, 3, columns}},
+                                 .weight = w.dense,
+                                 .y = {y.data(), {count, 3, rows / 3}}});
+          return y;
+        };
+        const auto plain = [&](int64_t first, int64_t count) {
+          return run_bf16(queue,
+                          {x.begin() + first * columns, x.begin() + (first + count) * columns}, w);
+        };
+        const std::vector<bf16> kept_all = kept(0, tokens), plain_all = plain(0, tokens);
+        for (int64_t count : {1, 2}) {
+          for (int64_t first = 0; first + count <= tokens; first += count) {
+            const auto part = [&](const std::vector<bf16>& all) {
+              return std::vector<bf16>(all.begin() + first * rows,
+                                       all.begin() + (first + count) * rows);
+            };
+            ASSERT_TRUE(same_bits(kept(first, count), part(kept_all)))
+                << name_of(isa) << ", kept, token " << first << " of " << count;
+            ASSERT_TRUE(same_bits(plain(first, count), part(plain_all)))
+                << name_of(isa) << ", token " << first << " of " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuLinear, RoundsToBf16ThenNormalises) {
   for (Isa isa : isas()) {
     ThreadTeam team(2);

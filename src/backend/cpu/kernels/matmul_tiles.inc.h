@@ -6,16 +6,18 @@
 // BF16: E4M3 and E2M1 codes times a power of two, and activations, quantized or not.
 //
 // A sum's order is that of its own row and column in the tiles: blocks of 32 columns ascending,
-// each as the instruction adds it. So it does not depend on the other tokens, and one token takes
-// the same way as many. A weight whose scales are no powers of two, or so large or small that BF16
-// would not hold the product with a code, is multiplied without them, and every block's sums join
-// by fma(partial, scale, sum): a property of the 32 weight rows alone.
+// each as the instruction adds it. So it does not depend on the other tokens; a single one is
+// computed without tiles, to the same bits (matmul_tile_one.inc.h). A weight whose scales are no
+// powers of two, or so large or small that BF16 would not hold the product with a code, is
+// multiplied without them, and every block's sums join by fma(partial, scale, sum): a property of
+// the 32 weight rows alone.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_bf16_activations.inc.h"
 #include "backend/cpu/kernels/matmul_common.inc.h"
 #include "backend/cpu/kernels/matmul_packing.inc.h"
 #include "backend/cpu/kernels/matmul_tile_decode.inc.h"
+#include "backend/cpu/kernels/matmul_tile_one.inc.h"
 #include "backend/cpu/kernels/tile_shapes.inc.h"
 
 namespace cachalot::cpu {
@@ -29,6 +31,8 @@ static_assert(kManyRows % kGroupRows == 0 && kTokenBlock % (2 * kTokensOfTile) =
 // A panel is kManyRows rows x this many groups of columns: 128 KB, in L2 beside the activations.
 constexpr int64_t kPanelGroups = 8;
 constexpr int64_t kPanelBytes = kPanelGroups * kGroupBytes;  // of kGroupRows rows
+
+static_assert(sizeof(BlockSums) <= kManyRows / kGroupRows * kPanelBytes);
 
 constexpr int64_t kTileFloats = 256;
 constexpr int64_t kSumBytes = kManyRows * kTokenBlock * 4;
@@ -293,6 +297,10 @@ void multiply_with(const Product& p, const Scratch& scratch) {
   for (int64_t done = 0; done < p.tokens; done += kTokenBlock) {
     const int64_t tokens = p.tokens - done < kTokenBlock ? p.tokens - done : kTokenBlock;
     const PackedTokens x(p.packed, p.weight.columns, done, tokens);
+    if constexpr (requires { typename SpansOf<Rows>::Type; }) {
+      auto& sums = *reinterpret_cast<BlockSums*>(scratch.panel);
+      if (tokens == 1 && multiply_one<Rows>(p, x, done, sums)) continue;
+    }
     const Piece<Rows> piece(p, x, scratch);
     piece.multiply();
     piece.put(done);
@@ -324,7 +332,7 @@ constexpr MatmulKernels kTable = {
     .pack = pack,
     .few_rows = kFewRows,
     .many_rows = kManyRows,
-    .tile_rows = kFewRows,
+    .tile_rows = kJoinedRows,
     .tile_tokens = 1,
     .scratch_bytes = kManyRows / kGroupRows * kPanelBytes + kSumBytes,
     .multiply = multiply,
