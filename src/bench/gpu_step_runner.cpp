@@ -51,7 +51,8 @@ class PlacedInputs {
   static std::vector<View<const int32_t>*> arrays_of(StepInputs& inputs) {
     std::vector<View<const int32_t>*> arrays{
         &inputs.rows.positions, &inputs.rows.slots,  &inputs.rows.first_rows, &inputs.ids,
-        &inputs.image_index,    &inputs.output_rows, &inputs.window_starts};
+        &inputs.image_index,    &inputs.output_rows, &inputs.draft_places,    &inputs.drafts,
+        &inputs.window_starts};
     std::erase_if(arrays, [](const View<const int32_t>* array) { return array->elements() == 0; });
     return arrays;
   }

@@ -8,6 +8,9 @@ namespace {
 View<const int32_t> view(const std::vector<int32_t>& values) {
   return {values.data(), {std::ssize(values)}};
 }
+View<const int32_t> if_any(const std::vector<int32_t>& values) {
+  return values.empty() ? View<const int32_t>() : view(values);
+}
 
 }  // namespace
 
@@ -49,6 +52,12 @@ StepData::StepData(const StepSize& size, const ModelConfig& config, StepPart par
             .draft_taps = size.phase == Phase::verify,
             .draft_block = size.phase == Phase::draft ? config.dspark_block_size : 0,
             .part = part};
+  if (size.phase != Phase::verify) return;
+  shape_.takes_drafts = true;
+  int32_t drafts = 0;
+  for (int64_t row = 0; row < rows; ++row)
+    draft_places_.push_back(row % per_sequence == 0 ? -1 : drafts++);
+  drafts_.resize(static_cast<size_t>(drafts));
 }
 
 void StepData::draw(RandomWords& random) {
@@ -57,6 +66,7 @@ void StepData::draw(RandomWords& random) {
     ids_[row] = static_cast<int32_t>(noise ? config_.dspark_noise_token_id
                                            : random.below(config_.vocab_size));
   }
+  for (int32_t& draft : drafts_) draft = static_cast<int32_t>(random.below(config_.vocab_size));
 }
 
 StepInputs StepData::inputs(View<const int32_t> page_table) const {
@@ -68,7 +78,9 @@ StepInputs StepData::inputs(View<const int32_t> page_table) const {
           .image_rows = {},
           .output_rows = view(output_rows_),
           .page_table = page_table,
-          .window_starts = window_starts_.empty() ? View<const int32_t>() : view(window_starts_)};
+          .draft_places = if_any(draft_places_),
+          .drafts = if_any(drafts_),
+          .window_starts = if_any(window_starts_)};
 }
 
 std::vector<StepData> steps_of(const StepSize& size, const ModelConfig& config) {

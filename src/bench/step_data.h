@@ -21,7 +21,7 @@ class StepData {
  public:
   StepData(const StepSize& size, const ModelConfig& config, StepPart part);
 
-  // Random text; of a draft block, an anchor and noise.
+  // Random text; of a draft block, an anchor and noise; of a verified one, a token and drafts.
   void draw(RandomWords& random);
 
   const StepShape& shape() const { return shape_; }
@@ -32,7 +32,7 @@ class StepData {
   const ModelConfig& config_;
   StepShape shape_;
   std::vector<int32_t> positions_, slots_, first_rows_, ids_, image_index_, output_rows_,
-      window_starts_;
+      window_starts_, draft_places_, drafts_;
 };
 
 // A shortcut is two steps, everything else one.
