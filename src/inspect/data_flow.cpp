@@ -106,9 +106,11 @@ std::vector<OperandPlace> DataFlow::outputs_of(const std::vector<size_t>& record
       const auto& readers = readers_[r][i];
       // What a cache keeps for later steps alone is nothing that this one hands on.
       const bool unread = readers.empty() && kind_of(operand) != NodeOperand::Kind::cache;
-      const bool leaves = unread || std::ranges::any_of(readers, [&](size_t reader) {
-                            return !holds(records, reader);
-                          });
+      // Beside whoever looks for the best among them the caller reads logits.
+      const bool leaves =
+          unread || std::ranges::any_of(readers, [&](size_t reader) {
+            return !holds(records, reader) || records_[reader].name == "best_tokens";
+          });
       if (!leaves) continue;
       // Written again further down: the later place stands.
       std::erase_if(outputs, [&](const OperandPlace& place) {

@@ -258,17 +258,17 @@ void NodeBuilder::add_flow(Node& node, std::span<const Occurrence> siblings) con
   for (const OperandPlace& place : flow_.inputs_of(inside)) {
     node.inputs.push_back(operand_at(place));
   }
-  // Main is what the last operation writes that computes something, or the drafts.
+  // Main is what the last operation writes that computes something, or the drafts, or the logits.
   size_t last_record = 0;
   const auto places = flow_.outputs_of(inside);
   for (const OperandPlace& place : places) last_record = std::max(last_record, place.record);
   size_t main = places.size();
   for (size_t i = 0; i < places.size(); ++i) {
     node.outputs.push_back(operand_at(places[i]));
-    const bool drafts = node.outputs[i].name == "drafts";
+    const bool named = node.outputs[i].name == "drafts" || node.outputs[i].name == "logits";
     const bool first = main == places.size() && places[i].record == last_record;
-    if (drafts) last_record = records.size();  // nothing else
-    if (first || drafts) main = i;
+    if (named) last_record = records.size();  // nothing else
+    if (first || named) main = i;
   }
   if (main < places.size()) node.outputs[main].main = true;
 }
