@@ -184,15 +184,17 @@ TEST(Drafts, GainWhatTheyGainInTheReference) {
 // The same, text by text as the reference wrote it, so that none is left out, and flat 3 %. Two
 // correct engines differ by about 1 % of a logit (models/nano/README.md): a draft that is this
 // close to the reference's is the reference's.
-TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
-  const auto engine = test::open_engine(test::nano_path(), {.threads = 2});
-  std::map<std::string, std::pair<double, double>> cycles;  // ours, the reference's
+struct Gains {
+  std::map<std::string, std::pair<double, double>> cycles;  // by family: ours, the reference's
   std::map<std::string, double> tokens;
+};
+
+void add_gains(Engine& engine, Gains& gains) {
   for (const Example& example : examples()) {
     const auto& text = example.completion;
     std::map<size_t, std::vector<int32_t>> reference;
     for (const test::DraftCycle& cycle : example.cycles) reference[cycle.at] = cycle.draft;
-    const int32_t sequence = *engine->open_sequence();
+    const int32_t sequence = *engine.open_sequence();
     std::vector<int32_t> unseen = example.prompt;
     for (size_t at = 0; at + 1 < text.size();) {
       for (size_t first = 0; first < unseen.size(); first += 512) {
@@ -200,7 +202,7 @@ TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
                                 .tokens = std::span(unseen).subspan(
                                     first, std::min<size_t>(512, unseen.size() - first)),
                                 .logits = LogitsOf::none};
-        ASSERT_TRUE(engine->step({.sequences = {&part, 1}, .draft_taps = true}));
+        ASSERT_TRUE(engine.step({.sequences = {&part, 1}, .draft_taps = true}));
       }
       const auto close_to_reference = [&](int64_t place, std::span<const float> logits,
                                           int32_t best) {
@@ -212,7 +214,7 @@ TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
       };
       const DraftRequest request{
           .sequence = sequence, .anchor = text[at], .choose = close_to_reference};
-      const auto drafts = engine->draft({&request, 1});
+      const auto drafts = engine.draft({&request, 1});
       ASSERT_TRUE(drafts) << drafts.error().message;
       size_t gain = 1;
       for (int64_t i = 0; i < drafts->tokens.extent(1) && at + gain < text.size(); ++i, ++gain) {
@@ -222,15 +224,26 @@ TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
       unseen.assign(text.begin() + static_cast<ptrdiff_t>(at),
                     text.begin() + static_cast<ptrdiff_t>(at + gain));
       at += gain;
-      cycles[example.family].first += 1;
+      gains.cycles[example.family].first += 1;
     }
-    engine->close_sequence(sequence);
-    cycles[example.family].second += static_cast<double>(example.cycles.size());
-    tokens[example.family] += static_cast<double>(text.size()) - 1;
+    engine.close_sequence(sequence);
+    gains.cycles[example.family].second += static_cast<double>(example.cycles.size());
+    gains.tokens[example.family] += static_cast<double>(text.size()) - 1;
   }
-  for (const auto& [family, count] : cycles) {
-    const double expected = tokens[family] / count.second;
-    EXPECT_NEAR(tokens[family] / count.first, expected, 0.03 * expected)
+}
+
+// Over all the ways this machine computes: a family has as few as 24 cycles, so that one near tie,
+// which another order of additions decides otherwise, is more than the bound.
+TEST(Drafts, GainAsManyTokensPerCycleAsInTheReference) {
+  Gains gains;
+  for (Isa isa : test::supported_isas()) {
+    const auto engine = test::open_engine(test::nano_path(), {.threads = 2, .isa = isa});
+    add_gains(*engine, gains);
+    if (test::kTestBackend == Backend::cuda) break;
+  }
+  for (const auto& [family, count] : gains.cycles) {
+    const double expected = gains.tokens[family] / count.second;
+    EXPECT_NEAR(gains.tokens[family] / count.first, expected, 0.03 * expected)
         << family << ", " << count.first << " cycles, the reference " << count.second;
   }
 }

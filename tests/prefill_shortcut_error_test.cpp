@@ -128,16 +128,25 @@ void measure(Engine& engine, const Ids& text, int64_t tail, Errors& errors) {
   engine.close_sequence(sequence);
 }
 
+// Over all the ways this machine computes, the plainest left out where there are others: the text
+// has 58 prompts, so that two near ties, which another order of additions decides otherwise, are
+// more than the bound.
 Errors measure(int64_t tail) {
-  const auto engine = test::open_engine(
-      test::nano_path(),
-      {.threads = 2, .max_sequences = 2, .max_context = kContext, .shortcut_tail = tail});
   const Ids text = running_text();
   Errors errors;
-  for (auto first = text.begin(); first < text.end();) {
-    const auto last = first + std::min<int64_t>(text.end() - first, kContext);
-    measure(*engine, Ids(first, last), tail, errors);
-    first = last;
+  const std::vector<Isa> isas = test::supported_isas();
+  for (Isa isa : isas) {
+    if (isa == Isa::generic && isas.size() > 1) continue;
+    const auto engine = test::open_engine(test::nano_path(), {.threads = 2,
+                                                              .isa = isa,
+                                                              .max_sequences = 2,
+                                                              .max_context = kContext,
+                                                              .shortcut_tail = tail});
+    for (auto first = text.begin(); first < text.end();) {
+      const auto last = first + std::min<int64_t>(text.end() - first, kContext);
+      measure(*engine, Ids(first, last), tail, errors);
+      first = last;
+    }
   }
   return errors;
 }
