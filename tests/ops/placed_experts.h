@@ -10,8 +10,10 @@
 
 namespace cachalot {
 
+// `deviation`: of x.
 inline MoeExpertsArgs random_experts(RandomTensors& random, int64_t dim, int64_t width,
-                                     int64_t tokens, int64_t experts, int64_t choices) {
+                                     int64_t tokens, int64_t experts, int64_t choices,
+                                     float deviation = 0.5f) {
   const View<ExpertMatrices> list = random.tensor<ExpertMatrices>({experts});
   for (int64_t e = 0; e < experts; ++e)
     list.data[e] = {.w1 = random.fp4_matrix(width, dim),
@@ -24,7 +26,7 @@ inline MoeExpertsArgs random_experts(RandomTensors& random, int64_t dim, int64_t
     std::shuffle(all.begin(), all.end(), random.engine());
     std::copy_n(all.begin(), choices, ids.row(t));
   }
-  return {.x = random.bf16s({tokens, dim}, 0.5f),
+  return {.x = random.bf16s({tokens, dim}, deviation),
           .ids = ids,
           .weights = random.floats({tokens, choices}, 0.05f, 0.25f),
           .experts = {list.data, static_cast<size_t>(experts)},

@@ -1,8 +1,6 @@
 // moe_experts and route on the GPU at the sizes of the released model.
-#include <algorithm>
-#include <numeric>
-
 #include "on_gpu.h"
+#include "placed_experts.h"
 
 namespace cachalot {
 namespace {
@@ -12,27 +10,7 @@ constexpr int64_t kDim = 5120, kWidth = 2304;
 // A few experts, of the released size if nothing else is said: the reference is slow.
 MoeExpertsArgs some_experts(RandomTensors& random, int64_t tokens, int64_t experts, int64_t choices,
                             int64_t dim = kDim, int64_t width = kWidth) {
-  const View<ExpertMatrices> list = random.tensor<ExpertMatrices>({experts});
-  for (int64_t e = 0; e < experts; ++e)
-    list.data[e] = {.w1 = random.fp4_matrix(width, dim),
-                    .w2 = random.fp4_matrix(dim, width),
-                    .w3 = random.fp4_matrix(width, dim)};
-  const View<int32_t> ids = random.tensor<int32_t>({tokens, choices});
-  std::vector<int32_t> all(static_cast<size_t>(experts));
-  std::iota(all.begin(), all.end(), 0);
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::shuffle(all.begin(), all.end(), random.engine());
-    std::copy_n(all.begin(), choices, ids.row(t));
-  }
-  return {.x = random.bf16s({tokens, dim}, 0.1f),
-          .ids = ids,
-          .weights = random.floats({tokens, choices}, 0.05f, 0.25f),
-          .experts = {list.data, static_cast<size_t>(experts)},
-          .shared = {.w1 = random.fp8_matrix(width, dim),
-                     .w2 = random.fp8_matrix(dim, width),
-                     .w3 = random.fp8_matrix(width, dim)},
-          .limit = 10,
-          .y = random.tensor<bf16>({tokens, dim})};
+  return random_experts(random, dim, width, tokens, experts, choices, 0.1f);
 }
 
 // The rows of `args` from `first` on.
