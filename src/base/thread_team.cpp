@@ -42,7 +42,7 @@ void pin_to(int cpu) {
 
 // With a new epoch and no job.
 void stop(std::atomic<uint32_t>& epoch, std::vector<std::thread>& workers) {
-  epoch.fetch_add(1, std::memory_order_release);
+  epoch.fetch_add(1, std::memory_order_seq_cst);  // as TeamBarrier::wait()
   epoch.notify_all();
   for (std::thread& worker : workers) worker.join();
 }
@@ -53,7 +53,9 @@ void TeamBarrier::wait() {
   const uint32_t phase = phase_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == members_) {
     arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
+    // notify_all() first looks whether anybody sleeps. A release lets a processor look before the
+    // new phase can be seen, while somebody goes to sleep on the old one, and both wait for ever.
+    phase_.store(phase + 1, std::memory_order_seq_cst);
     phase_.notify_all();
     return;
   }
@@ -84,7 +86,7 @@ void ThreadTeam::run_job(Job job, void* function) {
   if (size_ > 1) {
     job_ = job;
     function_ = function;
-    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.fetch_add(1, std::memory_order_seq_cst);  // as TeamBarrier::wait()
     epoch_.notify_all();
   }
   job(function, TeamMember(0, size_, &barrier_));
