@@ -109,9 +109,12 @@ void print_speed(const Fit& fit, const FitRequest& request) {
 }
 
 // The options of `run` that make it so.
-void print_advice(const Fit& fit, const FitCommandOptions& options, const FitRequest& request) {
+void print_advice(const Fit& fit, const std::optional<GpuFit>& gpu,
+                  const FitCommandOptions& options, const FitRequest& request) {
   std::string flags;
-  if (fit.experts_on_disk > 0) {
+  if (gpu) flags += fmt::format(" --device cuda --gpu-memory {}", options.gpu_memory);
+  if (gpu && options.experts != "auto") flags += " --experts " + options.experts;
+  if (gpu ? gpu->experts_of_host > request.memory : fit.experts_on_disk > 0) {
     const int64_t room = std::max(fit.experts_in_memory, fit.least_memory - fit.resident);
     flags += fmt::format(" --expert-cache {}", room);
   }
@@ -133,6 +136,10 @@ void print_gpu(const GpuFit& fit, const FitCommandOptions& options, const FitReq
   fmt::print("{:.1f} % of the tokens' choices are experts there{}\n", 100 * fit.choices_on_gpu,
              options.expert_profile.empty() ? ", if every expert is as likely as another" : "");
   const bool streamed = options.experts == "stream";
+  fmt::print("{:<34} {:>10}{}\n", "experts left to the host", size_text(fit.experts_of_host),
+             fit.experts_of_host > request.memory
+                 ? "   more than its memory: the estimate leaves out that they come from disk"
+                 : "");
   fmt::print("a step reads {:.2f} GB from the GPU's memory, {:.2f} GB from the host's{}\n",
              fit.bytes_from_gpu / 1e9, fit.bytes_from_host / 1e9, streamed ? ", over the bus" : "");
   if (fit.tokens_per_second > 0) {
@@ -154,6 +161,7 @@ nlohmann::ordered_json gpu_json(const GpuFit& fit) {
           {"choices", fit.choices_on_gpu},
           {"caches", fit.caches},
           {"workspace", fit.workspace},
+          {"experts_of_host", fit.experts_of_host},
           {"bytes_from_gpu_per_step", fit.bytes_from_gpu},
           {"bytes_from_host_per_step", fit.bytes_from_host},
           {"tokens_per_second", fit.tokens_per_second}};
@@ -228,6 +236,12 @@ Status run_command(const FitCommandOptions& options) {
   std::optional<GpuFit> gpu;
   if (options.gpu_memory > 0) {
     CACHALOT_TRY(gpu, fit_gpu_of(options, config, request));
+    if (options.experts == "stream" && gpu->experts_of_host > request.memory) {
+      return fail(
+          "it does not fit: streamed experts lie in the host's memory, {} of them, {} are there; "
+          "leave more to the GPU with --gpu-memory, or use --experts auto",
+          size_text(gpu->experts_of_host), size_text(request.memory));
+    }
   }
   if (options.json) {
     print_json(result, request, gpu);
@@ -246,7 +260,7 @@ Status run_command(const FitCommandOptions& options) {
   print_placement(result, request);
   print_speed(result, request);
   if (gpu) print_gpu(*gpu, options, request);
-  print_advice(result, options, request);
+  print_advice(result, gpu, options, request);
   return {};
 }
 

@@ -306,6 +306,12 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
     EXPECT_EQ(result.exit_code, 1) << less;
     EXPECT_NE(result.err.find("it does not fit"), std::string::npos) << result.err;
   }
+  const std::string on_gpu = "fit tests/data/released --bandwidth 100 --gpu-memory 141GB ";
+  expect_error(on_gpu + "--ram 100GB --experts stream", 1, "streamed experts lie in the host's");
+  const std::string streamed = program(on_gpu + "--ram 400GB --experts stream").out;
+  EXPECT_NE(streamed.find("run with --device cuda --gpu-memory 141000000000 --experts stream\n"),
+            std::string::npos)
+      << streamed;
   expect_error("fit tests/data/released --bandwidth nan", 2, "expected a number from 0.1");
   expect_error(fit + "--ram 1e99", 2, "expected a size such as 16GiB");
   expect_error("fit nowhere", 1, "nowhere: cannot open");

@@ -99,6 +99,8 @@ Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
   const bool streamed = gpu.experts_on == ExpertsOn::streamed;
   const double beside = streamed ? gpu.bus_bytes_per_second : host.memory_bytes_per_second;
   const double expert = bytes_of_one_expert(config);
+  out.experts_of_host = static_cast<int64_t>(expert) *
+                        (out.placement.experts_in_all() - out.placement.experts_placed());
   out.bytes_from_gpu = bytes_always(config, host);
   double seconds = out.bytes_from_gpu / gpu.bytes_per_second, choices = 0;
   for (int64_t i = 0; i < config.n_layers; ++i) {

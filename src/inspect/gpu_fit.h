@@ -24,6 +24,7 @@ struct GpuFitRequest {
 struct GpuFit {
   WeightPlacement placement;
   int64_t caches = 0, workspace = 0;  // bytes, kernels' and the vision tower's included
+  int64_t experts_of_host = 0;        // bytes of those that do not lie on the GPU
   double choices_on_gpu = 0;          // the part of all choices of an expert that lies there
   // Read for a step of the sequences of a FitRequest at full context.
   double bytes_from_gpu = 0, bytes_from_host = 0;
