@@ -36,8 +36,7 @@ class Bench {
     show_picture();
     CACHALOT_OK(answer_examples());
     if (!report_.rows.empty()) return std::move(report_);
-    return fail("--filter: no row matches \"{}\"; without it bench shows them all",
-                options_.filter);
+    return fail("{}", why_no_row(options_.steps, block, options_.filter));
   }
 
  private:

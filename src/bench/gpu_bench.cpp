@@ -46,8 +46,7 @@ class GpuBench {
       CACHALOT_OK(run(model, size, summary));
     }
     if (!report_.rows.empty()) return std::move(report_);
-    return fail("--filter: no row matches \"{}\"; without it bench shows them all",
-                options_.filter);
+    return fail("{}", why_no_row(options_.steps, block, options_.filter));
   }
 
  private:

@@ -184,4 +184,13 @@ bool step_can_match(const StepSize& size, const std::string& filter) {
   return true;
 }
 
+std::string why_no_row(const StepChoice& choice, int64_t block, const std::string& filter) {
+  if (block == 0 && !choice.phases.empty() && std::ranges::all_of(choice.phases, needs_drafts)) {
+    return "--phases: draft and verify need a draft head, which these layers do not have: more "
+           "--layers, or a model whose first layers it looks at";
+  }
+  if (filter.empty()) return "--phases: none of them can run on this model";
+  return fmt::format("--filter: no row matches \"{}\"; without it bench shows them all", filter);
+}
+
 }  // namespace cachalot::bench

@@ -58,5 +58,7 @@ std::vector<StepSize> gpu_steps_to_run(const StepChoice& choice, int64_t block);
 bool step_can_match(const StepSize& size, const std::string& filter);
 // A filter with * or ? is a pattern of the whole name, any other a part of it; empty: everything.
 bool row_matches(const std::string& name, const std::string& filter);
+// For a benchmark without a row: which option left nothing to show.
+std::string why_no_row(const StepChoice& choice, int64_t block, const std::string& filter);
 
 }  // namespace cachalot::bench

@@ -65,5 +65,14 @@ TEST(Filters, LeaveOutStepsThatCannotMatch) {
   }
 }
 
+TEST(StepSizes, NameTheOptionThatLeftNoRow) {
+  const StepChoice drafts{.phases = {Phase::draft, Phase::verify}, .tokens = {}, .contexts = {}};
+  EXPECT_TRUE(
+      why_no_row(drafts, 0, "").starts_with("--phases: draft and verify need a draft head"));
+  EXPECT_NE(why_no_row(drafts, 5, "nothing").find("\"nothing\""), std::string::npos);
+  const StepChoice shortcut{.phases = {Phase::shortcut}, .tokens = {}, .contexts = {}};
+  EXPECT_TRUE(why_no_row(shortcut, 5, "").starts_with("--phases"));
+}
+
 }  // namespace
 }  // namespace cachalot::bench
