@@ -64,7 +64,8 @@ Result<int> run_once(const RunOptions& options) {
     fmt::print("{}\n", result.dump());
   } else {
     printer.finish(answer.message);
-    report("[load {:.2f} s | {}]\n", model.load_seconds, timing_line(answer));
+    report("[{} | load {:.2f} s | {}]\n", model.engine->description(), model.load_seconds,
+           timing_line(answer));
     if (storage) report("[{}]\n", storage_line(storage->statistics()));
   }
   CACHALOT_OK(save_expert_profile(options.model.storage, *model.engine));
