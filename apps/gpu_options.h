@@ -9,7 +9,7 @@
 namespace cachalot {
 
 struct GpuChoice {
-  std::string device = "cpu";
+  std::string device = "auto";
   std::string experts = "auto";
   int64_t memory = 0;  // bytes, 0: what is free
 
