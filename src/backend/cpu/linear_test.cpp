@@ -170,7 +170,7 @@ TEST(CpuLinear, ARowOfAnyMagnitudeIsTheSameAloneAndInCompany) {
     Queue queue(team, isa, Arena(64));
     for (const TestWeight& w :
          {fp8_weight(random, rows, columns, extremes), fp8_weight(random, rows, columns, {0x1p-8f}),
-          bf16_weight(random, rows, columns)}) {
+          fp8_weight(random, rows, columns, {0x1p-8f, 0.3f}), bf16_weight(random, rows, columns)}) {
       for (const Range range : {Range{-133, -90}, Range{-60, -30}, Range{-46, 47}, Range{40, 60}}) {
         std::vector<bf16> x;
         for (int64_t i = 0; i < tokens * columns; ++i) {
@@ -199,7 +199,7 @@ TEST(CpuLinear, ARowOfAnyMagnitudeIsTheSameAloneAndInCompany) {
                           {x.begin() + first * columns, x.begin() + (first + count) * columns}, w);
         };
         const std::vector<bf16> kept_all = kept(0, tokens), plain_all = plain(0, tokens);
-        for (int64_t count : {1, 2}) {
+        for (int64_t count : {1, 2, 3, 5}) {
           for (int64_t first = 0; first + count <= tokens; first += count) {
             const auto part = [&](const std::vector<bf16>& all) {
               return std::vector<bf16>(all.begin() + first * rows,
@@ -276,7 +276,7 @@ TEST(CpuGroupedLinear, ATokenIsTheSameAloneAndInCompany) {
     Queue queue(team, isa, Arena(64));
     Random random(10);
     const int64_t groups = 2, columns = 288, tokens = 33;
-    for (int64_t outputs : {40, 424}) {
+    for (int64_t outputs : {40, 46, 424}) {
       const TestWeight w =
           fp8_weight(random, groups * outputs, columns, {0x1p-9f, 0x1p-3f, 1.0f, 0x1p2f, 0x1p-7f});
       const std::vector<bf16> x = random.values(tokens * groups * columns, 2.0f);

@@ -192,12 +192,12 @@ void scale_input(const float** x, const float* scales, int64_t count, float* out
   }
 }
 
-// sums[token][row] += panel . x for kTileRows rows and kTokens tokens, kLanes partial sums each.
-template <int kTokens>
+// sums[token][row] += panel . x for kRows rows and kTokens tokens, kLanes partial sums each.
+template <int kRows, int kTokens>
 void multiply_tile(const float* panel, const float* const* x, int64_t count, float* sums) {
-  F32 s[kTileRows][kTokens];
+  F32 s[kRows][kTokens];
 #pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) s[r][t] = load(sums + t * kSumStride + r * kLanes);
   }
@@ -206,14 +206,14 @@ void multiply_tile(const float* panel, const float* const* x, int64_t count, flo
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) v[t] = load(x[t] + k);
 #pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       const F32 w = load(panel + r * kPanelColumns + k);
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) s[r][t] = fma(w, v[t], s[r][t]);
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) store(sums + t * kSumStride + r * kLanes, s[r][t]);
   }
@@ -221,8 +221,13 @@ void multiply_tile(const float* panel, const float* const* x, int64_t count, flo
 
 template <int kTokens>
 void multiply_rows(const float** x, int64_t rows, int64_t count, const float* panel, float* sums) {
-  for (int64_t r = 0; r < rows; r += kTileRows) {
-    multiply_tile<kTokens>(panel + r * kPanelColumns, x, count, sums + r * kLanes);
+  int64_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    multiply_tile<kTileRows, kTokens>(panel + r * kPanelColumns, x, count, sums + r * kLanes);
+  }
+  // Not more: the sums behind them may be those of rows of another scale tile.
+  for (; r < rows; ++r) {
+    multiply_tile<1, kTokens>(panel + r * kPanelColumns, x, count, sums + r * kLanes);
   }
 }
 
