@@ -216,6 +216,27 @@ TEST(CpuLinear, ARowOfAnyMagnitudeIsTheSameAloneAndInCompany) {
   }
 }
 
+// So many columns that a decoded panel holds few rows, or none.
+TEST(CpuLinear, ALongRowIsTheSameAloneAndInCompany) {
+  for (Isa isa : isas()) {
+    Random random(11);
+    ThreadTeam team(1);
+    Queue queue(team, isa, Arena(64));
+    const int64_t tokens = 11;
+    for (int64_t columns : {4128, 17408}) {
+      const TestWeight w = fp8_weight(random, 45, columns, {0x1p-9f, 0x1p-3f, 1.0f});
+      const std::vector<bf16> x = random.values(tokens * columns, 2.0f);
+      const std::vector<bf16> all = run_bf16(queue, x, w);
+      for (int64_t count : {1, 3}) {
+        const std::vector<bf16> few(x.begin(), x.begin() + count * columns);
+        EXPECT_TRUE(
+            same_bits(run_bf16(queue, few, w), {all.begin(), all.begin() + count * w.dense.rows}))
+            << name_of(isa) << ", " << columns << " columns, " << count << " tokens";
+      }
+    }
+  }
+}
+
 TEST(CpuLinear, RoundsToBf16ThenNormalises) {
   for (Isa isa : isas()) {
     ThreadTeam team(2);

@@ -342,6 +342,23 @@ TEST(CpuMoeExperts, Fp4ScalesAreNotFlushed) {
   }
 }
 
+// Rows whose scales a kernel may treat differently, side by side.
+TEST(CpuMoeExperts, Fp4RowsHaveScalesOfTheirOwn) {
+  for (Isa isa : isas()) {
+    std::vector<bf16> x(32, to_bf16(0));
+    x[21] = to_bf16(1);
+    const std::vector<uint8_t> codes(32 * 16, 0x22);  // 1, 1
+    std::vector<uint8_t> scales(32);
+    for (int64_t r = 0; r < 32; ++r) scales[r] = static_cast<uint8_t>(r * 101 % 255);
+    for (int64_t tokens : {1, 2, 5, 40}) {
+      const std::vector<float> y = multiply_fp4(matmul_kernels_for(isa), codes, scales, x, tokens);
+      for (int64_t i = 0; i < 16 * tokens; ++i) {
+        ASSERT_EQ(y[i], e8m0_to_float(scales[16 + i % 16])) << name_of(isa) << " output " << i;
+      }
+    }
+  }
+}
+
 TEST(CpuMoeExperts, DecodesEveryFp4CodeInEveryColumn) {
   for (Isa isa : isas()) {
     std::vector<uint8_t> codes(32 * 16);

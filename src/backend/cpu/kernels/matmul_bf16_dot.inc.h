@@ -1,255 +1,343 @@
 // The matrix kernels on the BF16 dot product of AVX-512 (vdpbf16ps), instead of matmul.inc.h.
 //
-// Every operand is exact in BF16: E4M3 and E2M1 codes without their scale, and activations,
-// quantized or not. One instruction multiplies 32 columns, twice what an FP32 lane takes, and a
-// weight is decoded into half the registers. Lane l of an output's accumulator takes columns 2 l
-// and 2 l + 1 of every block of 32; a scaled block is summed from zero and joins by fma(partial,
-// scale, acc). The order is the same for every number of tokens. The instruction flushes denormals,
-// which no such product is: codes are at least 2^-9, quantized activations 2^-31.
+// Every operand is exact in BF16: E4M3 and E2M1 codes, also times a scale within kScaleRange
+// (matmul_bf16_decode.inc.h), and activations, quantized or not. One instruction multiplies 32
+// columns and adds them to an output's sums: lane l takes the columns at 2 l and 2 l + 1 of a block
+// in the order the format is decoded in, blocks ascending; then one fixed sum over the lanes. Where
+// one of a row's scales (of a tile's 32 rows for FP8) cannot be added to exponents, the row's
+// blocks are summed unscaled from zero and join by fma(partial, scale, sum). The order is the same
+// for every number of tokens. The instruction takes denormals for zeros, which no product with a
+// quantized activation is.
+//
+// Four or eight weight rows are decoded in registers as they stream by, for up to six tokens; more
+// tokens take them from L2 again, which for FP4 and BF16 is free: decoding needs what the dot
+// products leave idle. FP8 takes longer: for more than kFewTokens, some rows at a time are decoded
+// into a panel of BF16 values first.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_bf16_activations.inc.h"
-#include "backend/cpu/kernels/matmul_common.inc.h"
+#include "backend/cpu/kernels/matmul_bf16_rows.inc.h"
 
 namespace cachalot::cpu {
 namespace {
 
-// 4 x 4 accumulators, 4 activations, 4 weights and 4 partial sums in 32 registers.
-constexpr int kTileRows = 4, kTileTokens = 4;
-constexpr int64_t kPanelColumns = 512;
-constexpr int64_t kPanelBlocks = kPanelColumns / kBlock;
-constexpr int64_t kTokenBlock = 192;
-static_assert(kOutputBlock % kTileRows == 0 && kTokenBlock % kTileTokens == 0);
+// 4 x 6 sums, 6 activations and a weight in 32 registers.
+constexpr int kTileRows = 4, kTileTokens = 6;
+constexpr int kInputTokens = 4;  // up to which the input takes FP8 scales
+// Rows whose sums are taken together while they stream by: as many as the registers allow.
+constexpr int rows_at_once(int tokens) { return tokens <= 2 ? 8 : 4; }
+// So many sums and those that fill up sixteen.
+constexpr int sums_held(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
+// Of FP8, up to which no panel is decoded. A panel, the scratch, leaves room in L2 for the input.
+constexpr int64_t kFewTokens = 8;
+constexpr int64_t kPanelBytes = 128 << 10;
+constexpr int64_t kCallRows = 32;
 
-// Scratch: decoded codes, their scales, sums in waiting.
-constexpr int64_t kPanelBytes = kOutputBlock * kPanelColumns * 2;
-constexpr int64_t kScaleBytes = kOutputBlock * kPanelBlocks * 4;
-constexpr int64_t kSumBytes = kOutputBlock * kTokenBlock * kLanes * 4;
-
-using Pairs = __m512bh;  // 32 BF16 values
-
-CACHALOT_INLINE Pairs load_pairs(const void* p) { return (Pairs)_mm512_loadu_si512(p); }
-
-// 32 E4M3 codes -> BF16. A normal code's bits fit in at exponent 120 above; the seven subnormals
-// come from a table.
-CACHALOT_INLINE Pairs decode_e4m3(const uint8_t* codes) {
-  const __m512i words =
-      _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
-  const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7F));
-  const __m512i normal =
-      _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
-  // m * 2^-9 for m = 0..7, repeated: only three bits of the index matter.
-  const __m512i subnormals = _mm512_broadcast_i32x4(
-      _mm_setr_epi16(0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60));
-  const __mmask32 small = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
-  const __m512i value = _mm512_mask_permutexvar_epi16(normal, small, magnitude, subnormals);
-  const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(words, _mm512_set1_epi16(0x80)), 8);
-  return (Pairs)_mm512_or_si512(value, sign);
+// Scales of the 32-column tiles that `row` lies in.
+template <class Row>
+CACHALOT_INLINE const float* shared_scales(const PackedWeight& w, int64_t row) {
+  return Row::kSharesScales ? w.tile_scales + row / 32 * (w.columns / kBlock) : nullptr;
 }
 
-// 16 bytes of two E2M1 codes each, the low nibble first -> BF16.
-CACHALOT_INLINE Pairs decode_e2m1(const uint8_t* codes) {
-  const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
-  const __m128i high = _mm_srli_epi16(packed, 4);
-  const __m256i bytes =
-      _mm256_set_m128i(_mm_unpackhi_epi8(packed, high), _mm_unpacklo_epi8(packed, high));
-  // Bit 4 of an index is a neighbour's: both halves of the table are the same.
-  const __m256i grid =
-      _mm256_setr_epi16(0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, -0x8000, -0x4100,
-                        -0x4080, -0x4040, -0x4000, -0x3FC0, -0x3F80, -0x3F40);
-  return (Pairs)_mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_broadcast_i64x4(grid));
+// Where at most `most` rows from `first` end: those that share scales do so wholly.
+template <class Row>
+CACHALOT_INLINE int64_t end_of_rows(int64_t first, int64_t most, int64_t end) {
+  int64_t last = first + most < end ? first + most : end;
+  if (Row::kSharesScales && last > (first / 32 + 1) * 32) last = (first / 32 + 1) * 32;
+  return last;
 }
 
-// One row of a weight: block(b) gives columns 32 b .. 32 b + 31, to be multiplied by scale(b).
-struct Bf16Row {
-  static constexpr bool kScaled = false;
-  const uint8_t* values;
+// --------------------------------------------------------------------------------------- outputs
 
-  Bf16Row(const PackedWeight& w, int64_t row) : values(w.data + row * w.row_bytes()) {}
-  CACHALOT_INLINE_MEMBER Pairs block(int64_t b) const {
-    return load_pairs(values + b * kBlock * 2);
+// The sums over the lanes of sixteen vectors, each as sum() adds them.
+CACHALOT_INLINE F32 sums_of(const float* vectors) {
+  F32 eight[8], four[4], two[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const int from = i / 4 * 8 + i % 4;
+    const __m512 a = load(vectors + from * kLanes), b = load(vectors + (from + 4) * kLanes);
+    eight[i] = _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xEE);
   }
-  CACHALOT_INLINE_MEMBER float scale(int64_t) const { return 1.0f; }
-};
-
-struct Fp8Row {
-  static constexpr bool kScaled = true;
-  const uint8_t* codes;
-  const float* scales;
-
-  Fp8Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()), scales(w.tile_scales + row / 32 * (w.columns / 32)) {}
-  CACHALOT_INLINE_MEMBER Pairs block(int64_t b) const { return decode_e4m3(codes + b * kBlock); }
-  CACHALOT_INLINE_MEMBER float scale(int64_t b) const { return scales[b]; }
-};
-
-struct Fp4Row {
-  static constexpr bool kScaled = true;
-  const uint8_t* codes;
-  const uint8_t* scales;
-
-  Fp4Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()), scales(w.row_scales + row * (w.columns / 32)) {}
-  CACHALOT_INLINE_MEMBER Pairs block(int64_t b) const {
-    return decode_e2m1(codes + b * (kBlock / 2));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = eight[i], b = eight[i + 4];
+    four[i] = _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xDD);
   }
-  CACHALOT_INLINE_MEMBER float scale(int64_t b) const { return e8m0_value(scales[b]); }
-};
-
-template <bool kScaled>
-CACHALOT_INLINE F32 accumulate(F32 sum, Pairs weight, Pairs x, F32 scale) {
-  if constexpr (!kScaled) return _mm512_dpbf16_ps(sum, weight, x);
-  return fma(_mm512_dpbf16_ps(_mm512_setzero_ps(), weight, x), scale, sum);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = four[2 * i], b = four[2 * i + 1];
+    two[i] = _mm512_shuffle_ps(a, b, 0x44) + _mm512_shuffle_ps(a, b, 0xEE);
+  }
+  const __m512 a = two[0], b = two[1];
+  return _mm512_shuffle_ps(a, b, 0x88) + _mm512_shuffle_ps(a, b, 0xDD);
 }
 
-template <class Row, int kTokens>
-void multiply_few(const Product& p) {
+// Outputs `row` .. row + count - 1, at most sixteen, of a token.
+CACHALOT_INLINE void put_rows(const Product& p, int64_t token, int64_t row, int64_t count,
+                              F32 values) {
+  const int64_t at = token * p.y_stride + row - p.y_first_row;
+  const auto rows = static_cast<__mmask16>((1u << count) - 1);
+  if (p.y) {
+    const __m256i halves = (__m256i) __builtin_convertvector(bf16_bits(values), U16);
+    _mm256_mask_storeu_epi16(p.y + at, rows, halves);
+  } else {
+    _mm512_mask_storeu_ps(p.y_f32 + at, rows, values);
+  }
+}
+
+// ------------------------------------------------------------------------------------ few tokens
+
+// Whether scales within kScaleRange can be added to the exponents of all these values: then
+// (w s) x = w (s x), and none of the four is a denormal but where x is one, a zero.
+CACHALOT_INLINE bool takes_scales(const uint16_t* x, int64_t columns) {
+  const __m512i exponent = _mm512_set1_epi16(0x7F80);
+  const __m512i least = _mm512_set1_epi16((127 - 60) << 7), range = _mm512_set1_epi16(120 << 7);
+  __mmask32 beyond = 0;
+  for (int64_t k = 0; k < columns; k += kBlock) {
+    const __m512i e = _mm512_and_si512(_mm512_loadu_si512(x + k), exponent);
+    beyond |= _mm512_mask_cmpgt_epu16_mask(_mm512_test_epi16_mask(e, e), _mm512_sub_epi16(e, least),
+                                           range);
+  }
+  return beyond == 0;
+}
+
+CACHALOT_INLINE Pairs scaled_input(Pairs x, __m512i shift) {
+  return (Pairs)shifted((__m512i)x, shift, _mm512_set1_epi16(0x7F80));
+}
+
+// Sums of kRows rows from `first` on and kTokens tokens, [kTokens][kRows]. A function of its own,
+// so that nothing else wants its registers.
+template <class Row, int kRows, int kTokens, Scaling kScaling>
+__attribute__((noinline)) void dot_rows(const Row& first, const uint16_t* const* tokens,
+                                        const float* scales, int64_t blocks, Fetcher& fetcher,
+                                        float* out) {
   const uint16_t* x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const uint16_t*>(p.x[t]);
-  const int64_t blocks = p.weight.columns / kBlock;
-  for (int64_t first = p.first_row; first < p.last_row; first += kTileRows) {
-    const Row rows[kTileRows] = {Row(p.weight, first),
-                                 Row(p.weight, clamped(first + 1, p.last_row)),
-                                 Row(p.weight, clamped(first + 2, p.last_row)),
-                                 Row(p.weight, clamped(first + 3, p.last_row))};
-    F32 sums[kTileRows][kTokens];
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) {
-#pragma GCC unroll 4
-      for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
+  for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
+  F32 sums[kRows][kTokens];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 6
+    for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
+  }
+  // Rows by two pointers and the distance of rows.
+  Row row = first, middle = first.below(kRows / 2);
+  Fetcher next = fetcher;
+  const auto step = [&]<int kBlocks>(int64_t b) __attribute__((always_inline)) {
+    next.step(kBlocks * kRows * Row::kBytes);
+    const typename Row::template Shared<kBlocks> shared(scales, b);
+    Pairs v[kBlocks][kTokens];
+#pragma GCC unroll 2
+    for (int i = 0; i < kBlocks; ++i) {
+#pragma GCC unroll 6
+      for (int t = 0; t < kTokens; ++t) {
+        v[i][t] = load_pairs(x[t] + (b + i) * kBlock);
+        if constexpr (kScaling == Scaling::input) v[i][t] = scaled_input(v[i][t], shared.shifts[i]);
+      }
     }
-    for (int64_t b = 0; b < blocks; ++b) {
-#pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) {
-        const Pairs w = rows[r].block(b);
-        const F32 scale = splat(rows[r].scale(b));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Row here = r < kRows / 2 ? row.below(r) : middle.below(r - kRows / 2);
+      Pairs w[kBlocks];
+      here.template decode<kScaling>(shared, w);
+#pragma GCC unroll 2
+      for (int i = 0; i < kBlocks; ++i) {
+#pragma GCC unroll 6
         for (int t = 0; t < kTokens; ++t) {
-          sums[r][t] =
-              accumulate<Row::kScaled>(sums[r][t], w, load_pairs(x[t] + b * kBlock), scale);
+          if constexpr (kScaling == Scaling::sums) {
+            const F32 partial = _mm512_dpbf16_ps(splat(0.0f), w[i], v[i][t]);
+            sums[r][t] = fma(partial, splat(here.scale(shared, i)), sums[r][t]);
+          } else {
+            sums[r][t] = _mm512_dpbf16_ps(sums[r][t], w[i], v[i][t]);
+          }
         }
       }
     }
-    for (int r = 0; r < kTileRows && first + r < p.last_row; ++r) {
-      for (int t = 0; t < kTokens; ++t) put(p, t, first + r, sum(sums[r][t]));
-    }
-  }
-}
-
-// panel[row][column] and scales[row][block] for columns first .. first + count - 1.
-template <class Row>
-void decode_panel(const Product& p, int64_t first, int64_t count, uint16_t* panel, float* scales) {
-  for (int64_t r = 0; r < kOutputBlock; ++r) {
-    const Row row(p.weight, clamped(p.first_row + r, p.last_row));
-    for (int64_t b = 0; b < count / kBlock; ++b) {
-      _mm512_storeu_si512(panel + r * kPanelColumns + b * kBlock,
-                          (__m512i)row.block(first / kBlock + b));
-      scales[r * kPanelBlocks + b] = row.scale(first / kBlock + b);
-    }
-  }
-}
-
-// sums[token][row] += panel . x for kTileRows rows and kTokens tokens, kLanes partial sums each.
-template <bool kScaled, int kTokens>
-void multiply_tile(const uint16_t* panel, const float* scales, const uint16_t* const* x,
-                   int64_t blocks, float* sums) {
-  F32 s[kTileRows][kTokens];
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) s[r][t] = load(sums + (t * kOutputBlock + r) * kLanes);
-  }
-  for (int64_t b = 0; b < blocks; ++b) {
-    Pairs v[kTokens];
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) v[t] = load_pairs(x[t] + b * kBlock);
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) {
-      const Pairs w = load_pairs(panel + r * kPanelColumns + b * kBlock);
-      const F32 scale = splat(scales[r * kPanelBlocks + b]);
-#pragma GCC unroll 4
-      for (int t = 0; t < kTokens; ++t) s[r][t] = accumulate<kScaled>(s[r][t], w, v[t], scale);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) store(sums + (t * kOutputBlock + r) * kLanes, s[r][t]);
-  }
-}
-
-template <bool kScaled, int kTokens>
-void multiply_rows(const Product& p, int64_t token, int64_t column, int64_t count,
-                   const uint16_t* panel, const float* scales, float* sums) {
-  const uint16_t* x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const uint16_t*>(p.x[token + t]) + column;
-  for (int64_t r = 0; r < p.last_row - p.first_row; r += kTileRows) {
-    multiply_tile<kScaled, kTokens>(panel + r * kPanelColumns, scales + r * kPanelBlocks, x,
-                                    count / kBlock, sums + r * kLanes);
-  }
-}
-
-template <class Row>
-void multiply_many(const Product& p, int64_t first, int64_t tokens, uint16_t* panel, float* scales,
-                   float* sums) {
-  __builtin_memset(sums, 0, static_cast<size_t>(tokens * kOutputBlock * kLanes) * sizeof(float));
-  for (int64_t column = 0; column < p.weight.columns; column += kPanelColumns) {
-    const int64_t left = p.weight.columns - column;
-    const int64_t count = left < kPanelColumns ? left : kPanelColumns;
-    decode_panel<Row>(p, column, count, panel, scales);
-    for (int64_t t = 0; t < tokens; t += kTileTokens) {
-      const int64_t now = tokens - t < kTileTokens ? tokens - t : kTileTokens;
-      with_tokens<kTileTokens>(now, [&]<int kTokens>() {
-        multiply_rows<Row::kScaled, kTokens>(p, first + t, column, count, panel, scales,
-                                             sums + t * kOutputBlock * kLanes);
-      });
-    }
-  }
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t row = p.first_row; row < p.last_row; ++row) {
-      put(p, first + t, row, sum(load(sums + (t * kOutputBlock + row - p.first_row) * kLanes)));
-    }
-  }
-}
-
-template <class Row>
-void multiply_with(const Product& p, void* scratch) {
-  if (p.tokens <= kTileTokens) {
-    with_tokens<kTileTokens>(p.tokens, [&]<int kTokens>() { multiply_few<Row, kTokens>(p); });
+    row.advance(kBlocks);
+    middle.advance(kBlocks);
+  };
+  // Two blocks of FP8 at a time, where the registers suffice.
+  constexpr int kStep = Row::kSharesScales && kTokens <= kInputTokens ? 2 : 1;
+  int64_t b = 0;
+  for (; b + kStep <= blocks; b += kStep) step.template operator()<kStep>(b);
+  if (kStep > 1 && b < blocks) step.template operator()<1>(b);
+  fetcher = next;
+  if constexpr (kTokens == 1) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) out[r] = sum(sums[r][0]);
     return;
   }
-  auto* bytes = static_cast<uint8_t*>(scratch);
-  auto* panel = reinterpret_cast<uint16_t*>(bytes);
-  auto* scales = reinterpret_cast<float*>(bytes + kPanelBytes);
-  auto* sums = reinterpret_cast<float*>(bytes + kPanelBytes + kScaleBytes);
-  for (int64_t t = 0; t < p.tokens; t += kTokenBlock) {
-    const int64_t tokens = p.tokens - t < kTokenBlock ? p.tokens - t : kTokenBlock;
-    multiply_many<Row>(p, t, tokens, panel, scales, sums);
+  // Sixteen together, zeros where there are fewer.
+  alignas(64) float lanes[sums_held(kRows * kTokens) * kLanes];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 6
+    for (int t = 0; t < kTokens; ++t) store(lanes + (t * kRows + r) * kLanes, sums[r][t]);
   }
+  for (int i = kRows * kTokens; i < sums_held(kRows * kTokens); ++i) {
+    store(lanes + i * kLanes, splat(0.0f));
+  }
+  for (int i = 0; i < sums_held(kRows * kTokens); i += kLanes) {
+    store(out + i, sums_of(lanes + i * kLanes));
+  }
+}
+
+// kTokens tokens from `token` on.
+template <class Row, int kTokens>
+void multiply_few(const Product& p, int64_t token) {
+  constexpr int kRows = rows_at_once(kTokens);
+  const uint16_t* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const uint16_t*>(p.x[token + t]);
+  bool scale_input = Row::kSharesScales && kTokens <= kInputTokens;
+  for (int t = 0; t < kTokens; ++t) {
+    scale_input = scale_input && takes_scales(x[t], p.weight.columns);
+  }
+  const int64_t blocks = p.weight.columns / kBlock;
+  // The first tokens see to it that the next product comes, for all.
+  Fetcher next(token == 0 ? p.next_codes : Upcoming());
+  if (token == 0) Fetcher(p.next_scales).step(p.next_scales.bytes);
+  for (int64_t first = p.first_row, last; first < p.last_row; first = last) {
+    last = end_of_rows<Row>(first, kRows, p.last_row);
+    bool folds = Row::folds(p.weight, first, last);
+    Row row(p.weight, first);
+    if (last - first < kRows || !folds) {  // row by row
+      last = first + 1;
+      row.repeat();
+      folds = Row::folds(p.weight, first, last);
+    }
+    const float* scales = shared_scales<Row>(p.weight, first);
+    float sums[sums_held(kRows * kTokens) + kLanes];
+    const auto dot = [&]<Scaling kScaling>() {
+      dot_rows<Row, kRows, kTokens, kScaling>(row, x, scales, blocks, next, sums);
+    };
+    if (Row::kScaled && !folds) {
+      dot.template operator()<Row::kScaled ? Scaling::sums : Scaling::weights>();
+    } else if (scale_input) {
+      dot.template operator()<Row::kSharesScales ? Scaling::input : Scaling::weights>();
+    } else {
+      dot.template operator()<Scaling::weights>();
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      put_rows(p, token + t, first, last - first, load(sums + t * kRows));
+    }
+  }
+}
+
+// As few times as possible, and about as many tokens each time.
+template <class Row>
+void multiply_in_turns(const Product& p) {
+  const int64_t times = (p.tokens + kTileTokens - 1) / kTileTokens;
+  for (int64_t i = 0; i < times; ++i) {
+    const int64_t t = p.tokens * i / times, now = p.tokens * (i + 1) / times - t;
+    with_tokens<kTileTokens>(now, [&]<int kTokens>() { multiply_few<Row, kTokens>(p, t); });
+  }
+}
+
+// ----------------------------------------------------------------------------- many tokens of FP8
+
+// Rows first .. last - 1, of one scale tile, as BF16 values. Fetches as many bytes as it decodes.
+void decode_panel(const PackedWeight& w, int64_t first, int64_t last, Fetcher& fetcher,
+                  uint16_t* panel) {
+  const float* scales = shared_scales<Fp8Row>(w, first);
+  const int64_t blocks = w.columns / kBlock;
+  Fetcher next = fetcher;
+  for (int64_t r = first; r < last; r += kTileRows) {
+    const int64_t rows = last - r < kTileRows ? last - r : kTileRows;
+    Fp8Row row(w, r);
+    uint16_t* out = panel + (r - first) * w.columns;
+    const auto step = [&]<int kBlocks>(int64_t b) __attribute__((always_inline)) {
+      next.step(kBlocks * rows * Fp8Row::kBytes);
+      const Fp8Row::Shared<kBlocks> shared(scales, b);
+      for (int64_t i = 0; i < rows; ++i) {
+        Pairs values[kBlocks];
+        row.below(i).decode<Scaling::weights>(shared, values);
+        for (int j = 0; j < kBlocks; ++j) {
+          _mm512_storeu_si512(out + i * w.columns + (b + j) * kBlock, (__m512i)values[j]);
+        }
+      }
+      row.advance(kBlocks);
+    };
+    int64_t b = 0;
+    for (; b + 2 <= blocks; b += 2) step.template operator()<2>(b);
+    if (b < blocks) step.template operator()<1>(b);
+  }
+  fetcher = next;
+}
+
+// Some rows at a time become a BF16 weight.
+void multiply_decoded(const Product& p, int64_t most_rows, uint16_t* panel) {
+  Fetcher(p.next_scales).step(p.next_scales.bytes);
+  Fetcher next(p.next_codes);
+  for (int64_t first = p.first_row, last; first < p.last_row; first = last) {
+    last = end_of_rows<Fp8Row>(first, most_rows, p.last_row);
+    decode_panel(p.weight, first, last, next, panel);
+    Product part = p;
+    part.weight = {.format = Format::bf16,
+                   .rows = last - first,
+                   .columns = p.weight.columns,
+                   .data = reinterpret_cast<const uint8_t*>(panel)};
+    part.first_row = 0;
+    part.last_row = last - first;
+    part.y_first_row = p.y_first_row - first;
+    part.next_codes = part.next_scales = {};
+    multiply_in_turns<Bf16Row>(part);
+  }
+}
+
+void multiply_fp8(const Product& p, void* scratch) {
+  const int64_t rows = kPanelBytes / (2 * p.weight.columns) / kTileRows * kTileRows;
+  bool folds = true;
+  for (int64_t r = p.first_row; r < p.last_row && folds; r = (r / 32 + 1) * 32) {
+    folds = Fp8Row::folds(p.weight, r, r + 1);
+  }
+  if (p.tokens <= kFewTokens || rows == 0 || !folds) return multiply_in_turns<Fp8Row>(p);
+  multiply_decoded(p, rows, static_cast<uint16_t*>(scratch));
 }
 
 void multiply(const Product& product, void* scratch) {
   switch (product.weight.format) {
     case Format::bf16:
-      return multiply_with<Bf16Row>(product, scratch);
+      return multiply_in_turns<Bf16Row>(product);
     case Format::fp8:
-      return multiply_with<Fp8Row>(product, scratch);
+      return multiply_fp8(product, scratch);
     case Format::fp4:
-      return multiply_with<Fp4Row>(product, scratch);
+      return multiply_in_turns<Fp4Row>(product);
   }
+}
+
+// ------------------------------------------------------------------------------------ activations
+
+// Columns as decode_e2m1() leaves them.
+CACHALOT_INLINE void order_fp4(int64_t columns, uint16_t* values) {
+  alignas(64) uint16_t order[kBlock];
+  for (int i = 0; i < kBlock; ++i) order[i] = static_cast<uint16_t>(i % 8 * 4 + i / 8);
+  const __m512i from = _mm512_load_si512(order);
+  for (int64_t k = 0; k < columns; k += kBlock) {
+    const __m512i block = _mm512_loadu_si512(values + k);
+    _mm512_storeu_si512(values + k, _mm512_permutexvar_epi16(from, block));
+  }
+}
+
+void quantize_in_order(const bf16* x, int64_t columns, Format format, void* prepared) {
+  quantize(x, columns, format, prepared);
+  if (format == Format::fp4) order_fp4(columns, static_cast<uint16_t*>(prepared));
+}
+
+void keep_in_order(const bf16* x, int64_t columns, Format format, void* prepared) {
+  keep(x, columns, format, prepared);
+  if (format == Format::fp4) order_fp4(columns, static_cast<uint16_t*>(prepared));
 }
 
 constexpr MatmulKernels kTable = {
     .activation_size = sizeof(bf16),
-    .quantize = quantize,
-    .keep = keep,
+    .quantize = quantize_in_order,
+    .keep = keep_in_order,
     .packed_bytes = nullptr,
     .pack = nullptr,
-    .few_rows = kOutputBlock,
-    .many_rows = kOutputBlock,
-    .tile_rows = kOutputBlock,
-    .tile_tokens = 1,
-    .scratch_bytes = kPanelBytes + kScaleBytes + kSumBytes,
+    .few_rows = kCallRows,
+    .many_rows = kCallRows,
+    .tile_rows = rows_at_once(1),
+    .tile_tokens = kTileTokens,
+    .scratch_bytes = kPanelBytes,
     .multiply = multiply,
     .gated = gated,
     .sum_experts = sum_experts,
