@@ -52,26 +52,20 @@ Isa detect() {
                       bit(extended.b, kDq) && bit(extended.b, kBw) && bit(extended.b, kVl);
   if (!avx512) return Isa::avx2;
 
-  constexpr int kBf16 = 5;
-  if (!bit(cpuid(7, 1).a, kBf16)) return Isa::avx512;
+  constexpr int kBf16 = 5, kVbmi = 1;
+  if (!bit(cpuid(7, 1).a, kBf16) || !bit(extended.c, kVbmi)) return Isa::avx512;
 
   constexpr unsigned kTileState = 0x60000;
-  constexpr int kAmxBf16 = 22, kAmxTile = 24, kVbmi = 1;
+  constexpr int kAmxBf16 = 22, kAmxTile = 24;
   const bool amx = (state & kTileState) == kTileState && bit(extended.d, kAmxBf16) &&
-                   bit(extended.d, kAmxTile) && bit(extended.c, kVbmi) && may_use_tiles();
+                   bit(extended.d, kAmxTile) && may_use_tiles();
   return amx ? Isa::amx : Isa::avx512_bf16;
 }
 
-// CPUs on which the BF16 dot product was measured to be slower than FP32 FMA where it matters:
-// Intel's, and AMD's family 25, of which Zen 4 has it.
-bool has_slow_bf16_dot() {
+bool made_by_intel() {
   const Registers vendor = cpuid(0, 0);
   constexpr unsigned kGenu = 0x756e6547, kInei = 0x49656e69, kNtel = 0x6c65746e;
-  if (vendor.b == kGenu && vendor.d == kInei && vendor.c == kNtel) return true;
-  constexpr unsigned kAuth = 0x68747541, kEnti = 0x69746e65, kCamd = 0x444d4163;
-  if (vendor.b != kAuth || vendor.d != kEnti || vendor.c != kCamd) return false;
-  const unsigned version = cpuid(1, 0).a, family = version >> 8 & 0xF;
-  return (family == 0xF ? family + (version >> 20 & 0xFF) : family) == 25;
+  return vendor.b == kGenu && vendor.d == kInei && vendor.c == kNtel;
 }
 
 }  // namespace
@@ -112,7 +106,7 @@ bool has_avx512_vnni() {
 
 Isa default_isa() {
   static const Isa chosen =
-      best_isa() == Isa::avx512_bf16 && has_slow_bf16_dot() ? Isa::avx512 : best_isa();
+      best_isa() == Isa::avx512_bf16 && made_by_intel() ? Isa::avx512 : best_isa();
   return chosen;
 }
 

@@ -24,7 +24,7 @@ std::optional<Isa> isa_named(std::string_view name);
 // The best this machine runs.
 Isa best_isa();
 // The one to use unless told otherwise: best_isa(), but AVX-512 without the BF16 dot product on
-// CPUs where decoding for that instruction takes longer (measured: docs/kernels/linear.md).
+// Intel's CPUs, where that instruction is slower than FP32 FMA (docs/kernels/linear.md).
 Isa default_isa();
 // Byte dot products in AVX-512 registers, beside Isa::avx512 (docs/kernels/linear.md, int8).
 bool has_avx512_vnni();
