@@ -14,6 +14,8 @@ __attribute__((target("avx512vnni"))) void int8_dot(int64_t rounds, void* sink) 
 #pragma GCC unroll 24
     for (int i = 0; i < kChains; ++i) sums[i] = _mm512_dpbusd_epi32(sums[i], bytes, bytes);
   }
+  // Unrolled as well, or else the loop above stores every sum in every round (GCC 12).
+#pragma GCC unroll 24
   for (int i = 1; i < kChains; ++i) sums[0] = _mm512_add_epi32(sums[0], sums[i]);
   __builtin_memcpy(sink, &sums[0], sizeof sums[0]);
 }
