@@ -76,7 +76,6 @@ struct Span {
     for (int r = 0; r < kVectorRows; ++r) {
       const int64_t row = clamped(first + r, end);
       const uint8_t* at = w.data + row * w.row_bytes() + block * 16;
-      __builtin_prefetch(at + kVectorRows * w.row_bytes());
       codes[r] = _mm512_maskz_loadu_epi32(mask, at);
       const uint8_t* scale = w.row_scales + row * all + block;
       if (blocks == kSpan) {
@@ -124,11 +123,14 @@ void multiply_few(const Product& p) {
   const Int8Block* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const Int8Block*>(p.x[t]);
   const int64_t blocks = p.weight.columns / kBlock;
+  Fetcher(p.next_scales).step(p.next_scales.bytes);
+  Fetcher next(p.next_codes);
   for (int64_t first = p.first_row; first < p.last_row; first += kVectorRows) {
     F32 acc[kTokens];
     for (int t = 0; t < kTokens; ++t) acc[t] = splat(0.0f);
     for (int64_t b = 0; b < blocks; b += kSpan) {
       const int64_t now = blocks - b < kSpan ? blocks - b : kSpan;
+      next.step(now * kVectorRows * kBlock / 2);
       const Span span(p.weight, first, p.last_row, b, now);
 #pragma GCC unroll 4
       for (int i = 0; i < kSpan; ++i) {
@@ -175,6 +177,10 @@ void decode_panel(const Product& p, int64_t first, int64_t block, int64_t blocks
     const int64_t row = clamped(first + v * kVectorRows, p.last_row);
     for (int64_t b = 0; b < blocks; b += kSpan) {
       const int64_t now = blocks - b < kSpan ? blocks - b : kSpan;
+      for (int64_t r = row; r < row + kVectorRows; ++r) {
+        const uint8_t* below = p.weight.data + (r + kVectorRows) * p.weight.row_bytes();
+        __builtin_prefetch(below + (block + b) * (kBlock / 2));
+      }
       const Span span(p.weight, row, p.last_row, block + b, now);
 #pragma GCC unroll 4
       for (int i = 0; i < kSpan; ++i) {
