@@ -35,6 +35,7 @@ Status read_gpu_options(BenchCommandOptions& options) {
   if (!options.isa.empty()) only_cpu("--isa");
   if (options.processor_time) only_cpu("--processor-time");
   if (options.bench.threads != 0) only_cpu("--threads");
+  if (options.bench.huge_pages) only_cpu("--huge-pages");
   return {};
 }
 
@@ -163,6 +164,8 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
       "Time the processor runs the one thread, not the clock on the wall: for a machine "
       "that others use");
   command.add_option("--isa", options.isa, "Instruction set (default: the best here)");
+  command.add_flag("--huge-pages", options.bench.huge_pages,
+                   "Read the model into memory of 2 MB pages first");
   command.add_flag("--json", options.json, "Write one JSON object: machine, rows, notes");
   command.add_option("--compare", options.compare,
                      "A file that --json wrote: show what became slower or faster");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/memory_placement.h"
 #include "base/thread_team.h"
 #include "bench/machine.h"
 #include "checkpoint/synth.h"
@@ -36,7 +37,7 @@ struct FitCommandOptions {
 
 // Leaves the rest of the system something to live on.
 int64_t usable_memory() {
-  const int64_t there = bench::available_memory();
+  const int64_t there = available_memory();
   return there - std::min<int64_t>(there / 20, int64_t{4} << 30);
 }
 

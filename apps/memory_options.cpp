@@ -3,12 +3,18 @@
 #include <unistd.h>
 
 #include "base/memory_placement.h"
+#include "checkpoint/huge_pages.h"
 #include "report.h"
 
 namespace cachalot {
 
 void add_memory_options(CLI::App& command, MemoryOptions& options) {
   constexpr const char* kGroup = "Engine";
+  command
+      .add_flag("--huge-pages", options.huge_pages,
+                "Read the checkpoint at start, all but engram tables, into memory of 2 MB pages: "
+                "replies are faster")
+      ->group(kGroup);
   command
       .add_flag("--mlock", options.lock,
                 "Read the whole checkpoint at start and keep it in memory, whatever else runs")
@@ -29,24 +35,32 @@ Status place_memory(const MemoryOptions& options) {
   return {};
 }
 
-Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint,
+Status keep_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint,
                        const std::function<void(double share)>& on_progress) {
-  if (!options.lock) return {};
-  int64_t total = 0, before = 0;
-  for (const ShardFile& file : checkpoint.files()) total += std::ssize(file.mapping.bytes());
   const bool terminal = ::isatty(STDERR_FILENO);
-  for (const ShardFile& file : checkpoint.files()) {
-    const auto mapping = file.mapping.bytes();
-    const Status status = lock_memory(mapping, [&](int64_t done) {
-      if (on_progress) on_progress(static_cast<double>(before + done) / static_cast<double>(total));
-      if (!terminal) return;
-      report("\rlocking in memory {:.1f} of {:.1f} GB", static_cast<double>(before + done) / 1e9,
-             static_cast<double>(total) / 1e9);
+  const auto show = [&](const char* what, int64_t done, int64_t total) {
+    const double now = static_cast<double>(done), all = static_cast<double>(total);
+    if (on_progress) on_progress(now / all);
+    if (terminal) report("\r{} {:.1f} of {:.1f} GB", what, now / 1e9, all / 1e9);
+  };
+  if (options.huge_pages) {
+    const Status status = use_huge_pages(checkpoint, [&](int64_t done, int64_t total) {
+      show("reading into huge pages", done, total);
     });
-    if (!status) return fail(status.error().in("--mlock"));
-    before += std::ssize(mapping);
+    if (!status) return fail(status.error().in("--huge-pages"));
   }
-  if (terminal) report("\r\033[K");
+  if (options.lock) {
+    int64_t total = 0, before = 0;
+    for (const ShardFile& file : checkpoint.files()) total += std::ssize(file.mapping.bytes());
+    for (const ShardFile& file : checkpoint.files()) {
+      const auto mapping = file.mapping.bytes();
+      const Status status = lock_memory(
+          mapping, [&](int64_t done) { show("locking in memory", before + done, total); });
+      if (!status) return fail(status.error().in("--mlock"));
+      before += std::ssize(mapping);
+    }
+  }
+  if (terminal && (options.huge_pages || options.lock)) report("\r\033[K");
   return {};
 }
 

@@ -1,4 +1,4 @@
-// --mlock, --numa: where a model's memory lies and whether it stays.
+// --huge-pages, --mlock, --numa: where a model's memory lies and whether it stays.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,7 +10,7 @@
 namespace cachalot {
 
 struct MemoryOptions {
-  bool lock = false;
+  bool huge_pages = false, lock = false;
   std::string numa = "none";
 };
 
@@ -18,9 +18,9 @@ void add_memory_options(CLI::App& command, MemoryOptions& options);
 
 // Before the model's threads start and its files are touched.
 Status place_memory(const MemoryOptions& options);
-// Once it is open: reads the checkpoint in and locks it, if asked, with progress on a terminal and
-// to `on_progress` (may be empty), as a share.
-Status lock_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint,
+// Once it is open: reads the checkpoint into huge pages and locks it, as asked, with progress on a
+// terminal and to `on_progress` (may be empty), as a share.
+Status keep_checkpoint(const MemoryOptions& options, const Checkpoint& checkpoint,
                        const std::function<void(double share)>& on_progress);
 
 }  // namespace cachalot

@@ -57,6 +57,9 @@ void check_memory_options(const ModelOptions& options) {
         "--mlock: it keeps the whole checkpoint in memory; leave it out with --expert-cache "
         "or --engram-cache");
   }
+  if (options.memory.huge_pages && options.storage.expert_cache) {
+    usage_error("--huge-pages: it reads all experts into memory; leave it out with --expert-cache");
+  }
 }
 
 Status check_folder(const std::string& model) {
@@ -140,7 +143,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
   for (const std::string& warning : checkpoint->warnings()) report("warning: {}\n", warning);
-  CACHALOT_OK(lock_checkpoint(options.memory, *checkpoint, options.on_progress));
+  CACHALOT_OK(keep_checkpoint(options.memory, *checkpoint, options.on_progress));
   const ModelConfig& config = checkpoint->config();
   CACHALOT_TRY(Tokenizer tokenizer, Tokenizer::load(options.model));
   if (tokenizer.vocab_size() != config.vocab_size)

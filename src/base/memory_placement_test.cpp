@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -27,6 +28,31 @@ TEST(MemoryPlacement, LeavesContentsAlone) {
   prefer_huge_pages(memory.data(), memory.size());
   prefer_huge_pages(memory.data(), 100);
   for (char c : memory) ASSERT_EQ(c, 'x');
+}
+
+// Where the part starts and ends in the midst of a page, as parts of files do.
+TEST(MemoryPlacement, MovesAFileToHugePagesWhereItLies) {
+  const size_t bytes = (7 << 20) + 123;
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  std::vector<uint8_t> contents(bytes);
+  for (size_t i = 0; i < bytes; ++i) contents[i] = static_cast<uint8_t>(i * 7 + i / 4096);
+  ASSERT_EQ(std::fwrite(contents.data(), 1, bytes, file), bytes);
+  std::fflush(file);
+  void* mapping = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fileno(file), 0);
+  ASSERT_NE(mapping, MAP_FAILED);
+  int64_t done = 0;
+  const auto part = std::span(static_cast<const std::byte*>(mapping), bytes).subspan(77);
+  const Status status = move_to_huge_pages(part, [&](int64_t now) { done = now; });
+  EXPECT_EQ(std::memcmp(mapping, contents.data(), bytes), 0);
+  if (status) {
+    EXPECT_GE(done, 4 << 20);
+    EXPECT_EQ(done % (2 << 20), 0);
+  } else {
+    EXPECT_NE(status.error().message.find("huge pages"), std::string::npos);
+  }
+  munmap(mapping, bytes);
+  std::fclose(file);
 }
 
 TEST(MemoryPlacement, LocksAndReportsProgress) {

@@ -5,6 +5,7 @@
 #include "bench/gpu_bench.h"
 #include "bench/picture.h"
 #include "bench/summary.h"
+#include "checkpoint/huge_pages.h"
 #include "model/prefill_shortcut.h"
 
 namespace cachalot::bench {
@@ -130,6 +131,7 @@ Result<Report> run_bench(const BenchOptions& options, const BenchCallbacks& call
   CACHALOT_TRY(const Isa isa,
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
   CACHALOT_TRY(BenchModel model, BenchModel::open(options.model, options.layers));
+  if (options.huge_pages) CACHALOT_OK(use_huge_pages(*model.checkpoint));
   return Bench(options, callbacks, std::move(model), isa).run();
 }
 

@@ -20,6 +20,7 @@ struct BenchOptions {
   int threads = 0;                 // 0: one per CPU this process may use
   std::optional<Isa> isa;          // absent: the default of this machine
   std::optional<int64_t> layers;   // the first so many; absent: all
+  bool huge_pages = false;         // the model is read into them
   StepChoice steps;
   std::string filter;  // of row names (row_matches)
   RepeatOptions repeat;

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "bench/machine.h"
+#include "base/memory_placement.h"
 #include "bench/made_weights.h"
 #include "checkpoint/synth.h"
 

@@ -1,4 +1,4 @@
-// Caches and memory as the kernel describes them.
+// Caches as the kernel describes them.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -52,16 +52,6 @@ std::vector<CacheLevel> cache_levels() {
                       .count = static_cast<int64_t>(caches.size())});
   }
   return levels;
-}
-
-int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  int64_t kilobytes = 0;
-  while (file >> word) {
-    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes << 10;
-  }
-  return 0;
 }
 
 }  // namespace cachalot::bench

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/kernels/limit_kernels.h"
 #include "base/check.h"
+#include "base/memory_placement.h"
 #include "bench/timer.h"
 
 namespace cachalot::bench {

@@ -58,7 +58,4 @@ Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options
 // From sysfs, of the CPUs this process may use, by level; empty where that tells nothing.
 std::vector<CacheLevel> cache_levels();
 
-// Bytes of memory that can be had without swapping; 0: unknown.
-int64_t available_memory();
-
 }  // namespace cachalot::bench
