@@ -22,6 +22,7 @@
 #include "engine/random.h"
 #include "engine/token_distribution.h"
 #include "engine/token_mask.h"
+#include "engine/token_weights.h"
 
 namespace cachalot {
 
@@ -73,22 +74,10 @@ class Sampler {
   void accept(int32_t token);
 
  private:
-  // A candidate's weight is exp((logit - best) / temperature).
-  static bool ranks_before(const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  }
-
   std::span<const float> adjust(std::span<const float> logits, std::span<const int32_t> drafts);
   void penalize(int32_t token, int64_t times);
   void apply_mask(std::span<const int32_t> drafts);
-  void keep_candidates(std::span<const float> logits, float best);
-  void gather(std::span<const float> logits, float best);
-  void keep_top_k(float best);
-  void keep_top_p(float best);
-  void keep_min_p();
-  void keep_up_to(const Candidate& last);
-  float worst_candidate() const;
-  double total_weight() const;
+  void weigh(TokenWeights& weights) const;
 
   SamplingParameters parameters_;
   uint32_t choice_;
@@ -96,8 +85,7 @@ class Sampler {
   bool penalties_;
   std::unordered_map<int32_t, int64_t> seen_;  // token of prompt or output -> times in the output
   std::vector<float> adjusted_;                // [vocab]
-  std::vector<Candidate> candidates_;          // ascending ids
-  std::vector<Candidate> selection_;
+  std::vector<Candidate> candidates_;          // of the last distribution
 };
 
 }  // namespace cachalot
