@@ -1,6 +1,7 @@
 // Drafts: the reference's proposals, and the promise that they never change a token.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <random>
@@ -322,6 +323,57 @@ TEST(Drafts, ChangeNoTokenInABatchEvenWhenTheyAreAdversarial) {
       if (kind == Drafts::wrong) {
         EXPECT_EQ(result.counts[i].accepted, 0);
       }
+    }
+  }
+}
+
+// Sampled, cut, penalised, masked and drafted for, each way often enough that several are drawn
+// side by side.
+std::vector<test::BatchAnswer> answers_of_every_kind(const std::vector<Example>& prompts,
+                                                     std::vector<test::AlternatingMask>& masks) {
+  std::vector<test::BatchAnswer> answers;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    GenerationParameters parameters = parameters_of(i % 5 == 0 ? 0 : 0.9, i);
+    SamplingParameters& sampling = parameters.sampling;
+    parameters.max_tokens = 40;
+    if (i % 5 == 1) sampling.top_p = 0.8;
+    if (i % 5 == 2) sampling.top_k = 30;
+    if (i % 5 == 3) sampling.min_p = 0.1;
+    if (i % 2 == 1) sampling.repetition_penalty = 1.1;
+    if (i % 5 == 4) parameters.mask = &masks[i];
+    const auto method = i % 3 == 1 ? DraftMethod::probabilistic : DraftMethod::greedy;
+    DraftParameters drafts{.mode = DraftMode::fixed, .depth = 3, .method = method};
+    if (i % 3 == 0) drafts = {};
+    answers.push_back({.prompt = prompts[i].prompt, .parameters = parameters, .drafts = drafts});
+  }
+  return answers;
+}
+
+TEST(Draws, OfABatchAreTheSameForAnyNumberOfThreads) {
+  std::vector<Example> prompts;
+  for (Example& example : examples()) {
+    if (example.prompt.size() < 200 && prompts.size() < 10) prompts.push_back(std::move(example));
+  }
+  std::vector<std::vector<int32_t>> expected;
+  for (const int threads : {1, 2, 5}) {
+    const auto engine =
+        test::open_engine(test::nano_path(), {.threads = threads, .max_sequences = 10});
+    std::vector<test::AlternatingMask> masks(prompts.size(),
+                                             test::AlternatingMask(engine->config().vocab_size));
+    test::AnswerBatch batch(*engine, std::ssize(prompts));
+    const test::BatchResult result = batch.decode(answers_of_every_kind(prompts, masks));
+    if (expected.empty()) expected = result.ids;
+    EXPECT_EQ(result.ids, expected) << threads << " threads";
+  }
+}
+
+TEST(Draws, AreSharedOutEachOnce) {
+  for (const int threads : {1, 3}) {
+    const auto engine = test::open_engine(test::nano_path(), {.threads = threads});
+    for (const int64_t count : {0, 1, 2, 100}) {
+      std::vector<std::atomic<int>> called(static_cast<size_t>(count));
+      engine->for_each(count, [&](int64_t i) { ++called[static_cast<size_t>(i)]; });
+      for (const auto& times : called) EXPECT_EQ(times, 1);
     }
   }
 }

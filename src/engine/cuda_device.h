@@ -41,6 +41,7 @@ class CudaDevice {
 
   // most_tokens: of a step.
   CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens);
+  ThreadTeam* threads() { return &team; }
   void use_store(WeightStore* store) { queue.cpu().use_store(store); }
 
   // Steps that extend sequences and draft blocks have arrays of their own: one of each may be on

@@ -22,6 +22,8 @@ namespace cachalot {
 
 // A device that computes where the host reads and writes, and is done when a step returns.
 struct InPlaceDevice {
+  // Idle between steps; nullptr: it has none.
+  ThreadTeam* threads() { return nullptr; }
   StepInputs bring(const StepInputs& inputs, const StepShape& /*shape*/) { return inputs; }
   Observer* shown_to(Observer* observer) { return observer; }
   // compute() -> what was computed. `repeatable`: it would start the same operations for every step
@@ -59,6 +61,7 @@ struct ReferenceDevice : InPlaceDevice {
 struct CpuDevice : InPlaceDevice {
   CpuDevice(Arena arena, int threads, Isa isa)
       : team(threads), queue(team, isa, std::move(arena)) {}
+  ThreadTeam* threads() { return &team; }
   void use_store(WeightStore* store) { queue.use_store(store); }
 
   ThreadTeam team;
@@ -68,6 +71,7 @@ struct CpuDevice : InPlaceDevice {
 struct CheckedDevice : InPlaceDevice {
   CheckedDevice(Arena arena, int threads, Isa isa)
       : cpu(std::move(arena), threads, isa), queue(cpu.queue) {}
+  ThreadTeam* threads() { return cpu.threads(); }
   void use_store(WeightStore* store) { cpu.use_store(store); }
 
   CpuDevice cpu;
@@ -80,6 +84,7 @@ struct WatchedDevice : InPlaceDevice {
       : cpu(std::move(arena), threads, isa), queue(cpu.queue) {
     queue.watch(nullptr);
   }
+  ThreadTeam* threads() { return cpu.threads(); }
   void use_store(WeightStore* store) { cpu.use_store(store); }
 
   CpuDevice cpu;

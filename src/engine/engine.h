@@ -204,6 +204,12 @@ class Engine {
   virtual Result<DraftedStep> draft_and_step(const StepRequest& request,
                                              std::span<const int64_t> drafts);
 
+  // Calls work(i) for every i below `count`, side by side on this engine's threads if it has any.
+  // To do between its calls what is done with their results. `work` does not throw.
+  virtual void for_each(int64_t count, const std::function<void(int64_t i)>& work) {
+    for (int64_t i = 0; i < count; ++i) work(i);
+  }
+
   // Shows the operations of the following steps and drafts to `watcher`; nullptr: to nobody. For
   // engines made `watchable`. The bits of a step do not depend on it.
   virtual void watch(OperationWatcher* /*watcher*/) {

@@ -48,6 +48,9 @@ class ForwardingEngine : public Engine {
   Result<DraftResult> draft(std::span<const DraftRequest> requests, Observer* observer) override {
     return inner_.draft(requests, observer);
   }
+  void for_each(int64_t count, const std::function<void(int64_t i)>& work) override {
+    inner_.for_each(count, work);
+  }
   void watch(OperationWatcher* watcher) override { inner_.watch(watcher); }
   std::string first_departure() const override { return inner_.first_departure(); }
   const WeightStore* storage() const override { return inner_.storage(); }

@@ -1,5 +1,6 @@
 // The engine of one process: one queue, its caches and its sequences.
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -163,6 +164,15 @@ class LocalEngine final : public Engine {
     result.tokens.assign(kept_drafts_.tokens.data, kept_drafts_.tokens.data + count);
     result.confidence.assign(kept_drafts_.confidence.data, kept_drafts_.confidence.data + count);
     return result;
+  }
+
+  void for_each(int64_t count, const std::function<void(int64_t i)>& work) override {
+    ThreadTeam* threads = device_.threads();
+    if (threads == nullptr || count < 2) return Engine::for_each(count, work);
+    std::atomic<int64_t> next{0};
+    threads->run([&](const TeamMember&) {
+      for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(i);
+    });
   }
 
   std::string first_departure() const override {

@@ -141,28 +141,6 @@ Result<Verdict> draw_token(const CycleRequest& request, const Proposal& proposal
                            sampler.random(position, RandomUse::accept), sampler.random(position));
 }
 
-// Draws row by row while drafts are taken over, from `first` on among the step's rows.
-CycleResult draw(const CycleRequest& request, const Proposal& proposal, int64_t drafted,
-                 const StepResult& step, int64_t first, int64_t position) {
-  CycleResult result{.tokens = {}, .drafted = drafted, .accepted = 0, .status = {}};
-  const auto vocabulary = static_cast<size_t>(step.logits.extent(1));
-  for (int64_t row = 0; row <= drafted; ++row) {
-    const TargetRow target{.logits = {step.logits.row(first + row), vocabulary},
-                           .best = step.best.data[first + row]};
-    const auto verdict = draw_token(request, proposal, drafted, row, target, position + row);
-    if (!verdict) {
-      result.status = fail(verdict.error());
-      return result;
-    }
-    request.sampler->accept(verdict->token);
-    result.tokens.push_back(verdict->token);
-    const auto shown = request.best_only() ? std::span<const float>() : target.logits;
-    if (!request.take(verdict->token, shown) || !verdict->accepted) return result;
-    ++result.accepted;
-  }
-  return result;
-}
-
 // A cycle's step and what it checked, of every request.
 struct CheckedStep {
   std::vector<Proposal> proposals;
@@ -173,6 +151,91 @@ struct CheckedStep {
   int64_t rows(int64_t prompt_rows) const {
     return std::accumulate(depths.begin(), depths.end(), prompt_rows + std::ssize(depths));
   }
+};
+
+// The tokens of all requests, row by row while drafts are taken over.
+class Draws {
+ public:
+  Draws(Engine& engine, std::span<const CycleRequest> requests, const CheckedStep& checked)
+      : engine_(engine), requests_(requests), checked_(checked), draws_(requests.size()) {
+    int64_t first = 0;  // among the step's rows
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const int64_t drafted = checked.depths[i];
+      draws_[i] = {.first = first,
+                   .position = engine.length(requests[i].sequence) - drafted,
+                   .result = {.drafted = drafted}};
+      first += drafted + 1;
+    }
+  }
+
+  std::vector<CycleResult> run() {
+    for (int64_t row = 0; std::ranges::any_of(draws_, &Draw::going_on); ++row) {
+      draw(row);
+      for (size_t i = 0; i < draws_.size(); ++i) {
+        if (draws_[i].going_on) draws_[i].going_on = take(i, row);
+      }
+    }
+    std::vector<CycleResult> results;
+    for (Draw& draw : draws_) results.push_back(std::move(draw.result));
+    return results;
+  }
+
+ private:
+  struct Draw {
+    int64_t first = 0, position = 0;  // of its rows, and of the token behind the first one
+    CycleResult result;
+    bool going_on = true;
+    Result<Verdict> verdict;  // on the row
+  };
+
+  // What is drawn from logits takes long, and no request looks at another's: the engine's threads
+  // share it out.
+  void draw(int64_t row) {
+    std::vector<size_t> from_logits;
+    for (size_t i = 0; i < draws_.size(); ++i) {
+      if (!draws_[i].going_on) continue;
+      if (requests_[i].best_only() && target(i, row).best >= 0) {
+        draw(i, row);
+      } else {
+        from_logits.push_back(i);
+      }
+    }
+    engine_.for_each(std::ssize(from_logits), [&](int64_t k) { draw(from_logits[k], row); });
+  }
+
+  void draw(size_t i, int64_t row) {
+    draws_[i].verdict = draw_token(requests_[i], checked_.proposals[i], checked_.depths[i], row,
+                                   target(i, row), draws_[i].position + row);
+  }
+
+  // Whether the request's next row is drawn from, too.
+  bool take(size_t i, int64_t row) {
+    const CycleRequest& request = requests_[i];
+    const Result<Verdict>& verdict = draws_[i].verdict;
+    CycleResult& out = draws_[i].result;
+    if (!verdict) {
+      out.status = fail(verdict.error());
+      return false;
+    }
+    request.sampler->accept(verdict->token);
+    out.tokens.push_back(verdict->token);
+    const auto shown = request.best_only() ? std::span<const float>() : target(i, row).logits;
+    if (!request.take(verdict->token, shown) || !verdict->accepted) return false;
+    ++out.accepted;
+    return true;
+  }
+
+  TargetRow target(size_t i, int64_t row) const {
+    const StepResult& step = checked_.step;
+    const int64_t at = draws_[i].first + row;
+    return {.logits = {step.logits.row(at), static_cast<size_t>(step.logits.extent(1))},
+            .best = step.best.data[at]};
+  }
+
+  Engine& engine_;
+  std::span<const CycleRequest> requests_;
+  const CheckedStep& checked_;
+  std::vector<Draw> draws_;
 };
 
 // The cycle's part of a step: of every request its anchor and the drafts that are known.
@@ -272,21 +335,20 @@ Result<CycleStep> speculative_cycle(Engine& engine, StepCosts& costs,
                    : check_unseen(engine, requests, prompts, request, std::move(unseen), costs));
   costs.record_step(checked.rows(prompt_rows), checked.seconds);
 
-  CycleStep result;
-  const StepResult& step = checked.step;
+  CycleStep result{.cycles = Draws(engine, requests, checked).run(), .prompt_logits = {}};
   int64_t used = 0;  // rows of the step
   for (size_t i = 0; i < requests.size(); ++i) {
     const Proposal& proposal = checked.proposals[i];
-    const int64_t drafted = checked.depths[i];
-    const int64_t before = engine.length(requests[i].sequence) - drafted - 1;
-    result.cycles.push_back(draw(requests[i], proposal, drafted, step, used, before + 1));
-    used += drafted + 1;
-    const CycleResult& cycle = result.cycles.back();
-    requests[i].depth->record(proposal.confidence, drafted, cycle.accepted,
+    const CycleResult& cycle = result.cycles[i];
+    used += cycle.drafted + 1;
+    requests[i].depth->record(proposal.confidence, cycle.drafted, cycle.accepted,
                               proposal.seconds + checked.seconds,
                               costs.step(std::ssize(requests) + prompt_rows));
-    CACHALOT_OK(engine.truncate(requests[i].sequence, before + 1 + cycle.accepted));
+    const int64_t rejected = cycle.drafted - cycle.accepted;
+    CACHALOT_OK(
+        engine.truncate(requests[i].sequence, engine.length(requests[i].sequence) - rejected));
   }
+  const StepResult& step = checked.step;
   const int64_t all = step.logits.absent() ? 0 : step.logits.extent(0);
   if (all > used) {
     result.prompt_logits = {step.logits.row(used), {all - used, step.logits.extent(1)}};

@@ -24,6 +24,7 @@ struct CycleRequest {
   Sampler* sampler = nullptr;
   DraftDepth* depth = nullptr;  // names the method, too
   int64_t most_tokens = 1;      // of the answer, at least 1: drafts beyond are not worth a row
+  // Called by the thread that asks for the cycle; tokens of requests may be drawn at the same time.
   // Takes every token that is drawn and the row of logits [vocab] it came from, which may be empty
   // unless `wants_logits`; false ends the cycle with it.
   std::function<bool(int32_t token, std::span<const float> logits)> take;
