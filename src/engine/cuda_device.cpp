@@ -25,13 +25,6 @@ void for_each_array(StepInputs& inputs, Visit visit) {
   }
 }
 
-// Between two layers' experts the GPU computes for 100 us and more, and a team that fell asleep
-// meanwhile takes hundreds to wake. So it waits up to a millisecond, if no member needs the CPU of
-// the thread that waits for the GPU.
-int spins_of(int threads) {
-  return threads <= CudaDevice::default_threads() ? 20 * ThreadTeam::kSpins : ThreadTeam::kSpins;
-}
-
 }  // namespace
 
 std::byte* GrowingBuffer::reserve(size_t bytes) {
@@ -68,8 +61,16 @@ int CudaDevice::default_threads() {
   return std::max(1, static_cast<int>(available_cpus().size()) - 1);
 }
 
-CudaDevice::CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens)
-    : team(threads, spins_of(threads)),
+// Between two layers' experts the GPU computes for 100 us and more, and a team that fell asleep
+// meanwhile takes hundreds to wake. So it waits up to a millisecond, if no member needs the CPU of
+// the thread that waits for the GPU. Without experts nobody asks for it again so soon.
+int CudaDevice::spins(int threads, bool host_experts) {
+  const bool waits = host_experts && threads <= default_threads();
+  return waits ? 20 * ThreadTeam::kSpins : ThreadTeam::kSpins;
+}
+
+CudaDevice::CudaDevice(Arena arena, int threads, Isa isa, bool host_experts, int64_t most_tokens)
+    : team(threads, spins(threads, host_experts)),
       queue(std::move(arena), team, isa),
       steps_{GrowingBuffer(cuda::pinned_memory()), GrowingBuffer(cuda::device_memory())},
       blocks_{GrowingBuffer(cuda::pinned_memory()), GrowingBuffer(cuda::device_memory())},

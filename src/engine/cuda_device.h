@@ -39,8 +39,11 @@ class CudaDevice {
   // So many threads leave a CPU to the one that waits for the GPU, which polls.
   static int default_threads();
 
+  // How often the team pauses before it sleeps. host_experts: it computes some of every layer's.
+  static int spins(int threads, bool host_experts);
+
   // most_tokens: of a step.
-  CudaDevice(Arena arena, int threads, Isa isa, int64_t most_tokens);
+  CudaDevice(Arena arena, int threads, Isa isa, bool host_experts, int64_t most_tokens);
   ThreadTeam* threads() { return &team; }
   void use_store(WeightStore* store) { queue.cpu().use_store(store); }
 

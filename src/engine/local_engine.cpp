@@ -333,6 +333,7 @@ Result<std::unique_ptr<const ExpertProfile>> read_profile(const EngineOptions& o
 // What became of a model's weights on a GPU.
 struct OnGpu {
   WeightPlacement placement;
+  bool host_experts = false;  // the CPU computes those that are not placed
   std::string description, arithmetic;
 };
 
@@ -369,6 +370,7 @@ Result<OnGpu> move_to_gpu(const ModelConfig& config, const EngineOptions& option
   std::ranges::move(host.owned, std::back_inserter(weights.owned));
   constants.place_in(cuda::device_memory());
   OnGpu out{.placement = std::move(placement), .description = {}, .arithmetic = "cuda"};
+  out.host_experts = !streamed && out.placement.experts_placed() < out.placement.experts_in_all();
   out.description = fmt::format("cuda, {}, {}{}", device.name, text_of(out.placement),
                                 streamed ? ", the others streamed" : "");
   if (!streamed) out.arithmetic += arithmetic_of(out.placement);
@@ -438,7 +440,7 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
   if (options.backend == Backend::cuda) {
     parts.arithmetic = on_gpu->arithmetic + ", " + parts.arithmetic;
     return std::make_unique<LocalEngine<CudaDevice>>(
-        std::move(parts), on_gpu->description, threads, isa,
+        std::move(parts), on_gpu->description, threads, isa, on_gpu->host_experts,
         std::max(most_tokens, options.max_sequences * config.dspark_block_size));
   }
   if (options.backend == Backend::checked) {
