@@ -8,7 +8,11 @@
 namespace cachalot {
 namespace {
 
-double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
+std::string size_text(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  return bytes >= 1'000'000'000 ? fmt::format("{:.1f} GB", value / 1e9)
+                                : fmt::format("{:.1f} MB", value / 1e6);
+}
 
 }  // namespace
 
@@ -52,22 +56,25 @@ Result<WeightPlacement> place_on_gpu(const ModelWeights& weights, const ModelCon
                                                : device.free_memory;
   const int64_t besides = caches + workspace + kernels + vision_memory(config);
   WeightPlacement dense = place_dense_weights(weights);
-  if (dense.bytes + besides > there) {
+  if (const int64_t least = dense.bytes + besides; least > there) {
+    // What neither context nor sequences change.
+    const bool too_small = dense.bytes + kernels + vision_memory(config) > there;
     return fail(
-        "{}: {:.1f} GB of weights that every token needs, {:.1f} GB of caches and {:.1f} GB of "
-        "workspace and vision do not fit in {:.1f} GB{}: a shorter --context, fewer sequences or a "
-        "smaller "
-        "--chunk take less",
-        device.name, gigabytes(dense.bytes), gigabytes(caches), gigabytes(besides - caches),
-        gigabytes(there), options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory");
+        "{}: {} of weights that every token needs, {} of caches and {} of workspace and vision, "
+        "{} in all, do not fit in {}{}: {}",
+        device.name, size_text(dense.bytes), size_text(caches), size_text(besides - caches),
+        size_text(least), size_text(there),
+        options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory",
+        too_small ? "the model needs a GPU with more memory, or none (--device cpu)"
+                  : "a shorter --context or fewer sequences take less");
   }
   if (options.experts_on == ExpertsOn::cpu) return dense;
   WeightPlacement placement =
       place_weights(weights, experts_by_use(weights, config, profile), there - besides);
   if (options.experts_on == ExpertsOn::gpu &&
       placement.experts_placed() < placement.experts_in_all()) {
-    return fail("{}: {:.1f} GB hold {} of {} experts: --experts auto leaves the others to the CPU",
-                device.name, gigabytes(there), placement.experts_placed(),
+    return fail("{}: {} hold {} of {} experts: --experts auto leaves the others to the CPU",
+                device.name, size_text(there), placement.experts_placed(),
                 placement.experts_in_all());
   }
   return placement;

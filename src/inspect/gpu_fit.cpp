@@ -91,6 +91,7 @@ Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
   EngineOptions options;
   options.max_step_tokens = gpu.chunk;
   options.experts_on = gpu.experts_on;
+  options.gpu_memory = gpu.memory;
   const cuda::DeviceInfo device{
       .name = "the GPU", .memory = gpu.memory, .free_memory = gpu.memory, .multiprocessors = 0};
   CACHALOT_TRY(out.placement,

@@ -92,10 +92,24 @@ TEST(GpuFit, ReadsStreamedExpertsOverTheBus) {
 }
 
 TEST(GpuFit, SaysWhatDoesNotFit) {
-  const auto fit = fit_gpu(released(), kHost, {.memory = 10'000'000'000});
-  ASSERT_FALSE(fit);
-  EXPECT_NE(fit.error().message.find("do not fit in 10.0 GB"), std::string::npos)
-      << fit.error().message;
+  const auto message = [](int64_t memory, int64_t sequences) {
+    FitRequest host = kHost;
+    host.sequences = sequences;
+    const auto fit = fit_gpu(released(), host, {.memory = memory});
+    EXPECT_FALSE(fit);
+    return fit ? std::string() : fit.error().message;
+  };
+  const auto ends = [](const std::string& text) { return text.substr(text.find(" in all, ")); };
+  EXPECT_EQ(
+      ends(message(10'000'000'000, 1)),
+      " in all, do not fit in 10.0 GB (--gpu-memory): the model needs a GPU with more memory, "
+      "or none (--device cpu)");
+  EXPECT_EQ(ends(message(500'000'000, 1)),
+            " in all, do not fit in 500.0 MB (--gpu-memory): the model needs a GPU with more "
+            "memory, or none (--device cpu)");
+  EXPECT_EQ(ends(message(30'000'000'000, 4096)),
+            " in all, do not fit in 30.0 GB (--gpu-memory): a shorter --context or fewer sequences "
+            "take less");
 }
 
 }  // namespace
