@@ -25,6 +25,15 @@ double bytes_always(const ModelConfig& config, const FitRequest& host) {
   return bytes;
 }
 
+// Of one layer. The GPU computes it beside the experts.
+double bytes_of_shared_expert(const ModelConfig& config) {
+  for (const FitPart& part : checkpoint_parts(config)) {
+    if (part.name != "shared experts") continue;
+    return static_cast<double>(part.bytes) / static_cast<double>(config.n_layers);
+  }
+  return 0;
+}
+
 double bytes_of_one_expert(const ModelConfig& config) {
   for (const FitPart& part : checkpoint_parts(config)) {
     if (part.kind != FitPart::Kind::experts) continue;
@@ -99,11 +108,12 @@ Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
 
   const bool streamed = gpu.experts_on == ExpertsOn::streamed;
   const double beside = streamed ? gpu.bus_bytes_per_second : host.memory_bytes_per_second;
-  const double expert = bytes_of_one_expert(config);
+  const double expert = bytes_of_one_expert(config), shared = bytes_of_shared_expert(config);
   out.experts_of_host = static_cast<int64_t>(expert) *
                         (out.placement.experts_in_all() - out.placement.experts_placed());
   out.bytes_from_gpu = bytes_always(config, host);
-  double seconds = out.bytes_from_gpu / gpu.bytes_per_second, choices = 0;
+  const double besides_experts = out.bytes_from_gpu - static_cast<double>(config.n_layers) * shared;
+  double seconds = besides_experts / gpu.bytes_per_second, choices = 0;
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const auto layer = static_cast<size_t>(i);
     const LayerUse use =
@@ -112,7 +122,7 @@ Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
     out.bytes_from_host += use.experts_beside * expert;
     out.choices_on_gpu += use.choices_on_gpu;
     choices += use.choices;
-    const double here = use.experts_on_gpu * expert / gpu.bytes_per_second;
+    const double here = (shared + use.experts_on_gpu * expert) / gpu.bytes_per_second;
     seconds += use.experts_beside > 0 ? std::max(here, use.experts_beside * expert / beside) : here;
   }
   out.choices_on_gpu /= choices;

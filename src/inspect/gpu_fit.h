@@ -28,7 +28,8 @@ struct GpuFit {
   double choices_on_gpu = 0;          // the part of all choices of an expert that lies there
   // Read for a step of the sequences of a FitRequest at full context.
   double bytes_from_gpu = 0, bytes_from_host = 0;
-  // Of all sequences together; within a layer the experts of both memories at the same time.
+  // Of all sequences together; within a layer the experts of both memories at the same time, the
+  // shared one with the GPU's.
   double tokens_per_second = 0;
 
   int64_t layers_on_gpu() const;  // with all their experts

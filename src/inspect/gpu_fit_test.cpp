@@ -91,6 +91,18 @@ TEST(GpuFit, ReadsStreamedExpertsOverTheBus) {
   EXPECT_LT(1 / fit->tokens_per_second, 1.1 * over_the_bus);
 }
 
+// 35.4 MB of a layer while the CPU reads six experts of 18.8 MB from slower memory: no time at all.
+TEST(GpuFit, LetsTheGpuComputeTheSharedExpertBesideTheHostsExperts) {
+  const GpuFitRequest request{
+      .memory = 141'000'000'000, .bytes_per_second = 4e12, .experts_on = ExpertsOn::cpu};
+  const auto fit = fit_gpu(released(), kHost, request);
+  ASSERT_TRUE(fit) << fit.error().message;
+  EXPECT_EQ(fit->placement.experts_placed(), 0);
+  const double shared = 40 * 35.4e6;
+  const double seconds = (fit->bytes_from_gpu - shared) / 4e12 + fit->bytes_from_host / 200e9;
+  EXPECT_NEAR(1 / fit->tokens_per_second, seconds, 1e-3 * shared / 4e12);
+}
+
 TEST(GpuFit, SaysWhatDoesNotFit) {
   const auto message = [](int64_t memory, int64_t sequences) {
     FitRequest host = kHost;
