@@ -16,13 +16,6 @@ Status check_range(const char* field, double value, double least, double most) {
   return fail("{}: expected a number from {} to {}, found {}", field, least, most, value);
 }
 
-// Rows are weighed one after the other: their weights, half a megabyte, stay where the processor
-// finds them fast.
-TokenWeights& weights_of_this_thread() {
-  thread_local TokenWeights weights;
-  return weights;
-}
-
 }  // namespace
 
 Status validate(const SamplingParameters& parameters, int64_t vocab_size) {
@@ -65,7 +58,7 @@ bool Sampler::takes_best() const {
 }
 
 Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position) {
-  TokenWeights& weights = weights_of_this_thread();
+  TokenWeights& weights = TokenWeights::of_this_thread();
   CACHALOT_OK(weights.start(adjust(logits, {})));
   if (parameters_.greedy()) return weights.best_token();
   weigh(weights);
@@ -74,7 +67,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
 
 Result<TokenDistribution> Sampler::distribution(std::span<const float> logits,
                                                 std::span<const int32_t> drafts) {
-  TokenWeights& weights = weights_of_this_thread();
+  TokenWeights& weights = TokenWeights::of_this_thread();
   CACHALOT_OK(weights.start(adjust(logits, drafts)));
   if (parameters_.greedy()) {
     candidates_.assign(1, {.logit = weights.best(), .id = weights.best_token(), .weight = 1});

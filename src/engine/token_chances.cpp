@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+
+#include "engine/token_weights.h"
 
 namespace cachalot {
 namespace {
 
 double log_sum_exp(std::span<const float> logits) {
-  const auto best = static_cast<double>(*std::ranges::max_element(logits));
-  double total = 0;
-  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - best);
-  return best + std::log(total);
+  TokenWeights& weights = TokenWeights::of_this_thread();
+  // A row that means nothing gives its tokens no chance.
+  if (!weights.start(logits)) return std::numeric_limits<double>::quiet_NaN();
+  weights.weigh(1, 0);
+  return double{weights.best()} + std::log(weights.total());
 }
 
 }  // namespace

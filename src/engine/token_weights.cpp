@@ -104,6 +104,11 @@ double put_weights(const float* logits, float* weights, int64_t count, double be
 
 }  // namespace
 
+TokenWeights& TokenWeights::of_this_thread() {
+  thread_local TokenWeights weights;
+  return weights;
+}
+
 TokenWeights::Block TokenWeights::block_at(int32_t index) const {
   const int64_t first = index * kBlock;
   return {first, std::min(kBlock, std::ssize(logits_) - first)};
@@ -286,15 +291,17 @@ int32_t TokenWeights::draw(double random) const {
 }
 
 void TokenWeights::list(std::vector<Candidate>& candidates) const {
-  candidates.clear();
+  // The place behind the last is written before it is decided.
+  candidates.resize(kept_.size() * kBlock + 1);
+  size_t count = 0;
   for (const int32_t b : kept_) {
     const Block block = block_at(b);
     for (int64_t id = block.first; id < block.first + block.count; ++id) {
-      if (weights_[id] > 0)
-        candidates.push_back(
-            {.logit = logits_[id], .id = static_cast<int32_t>(id), .weight = weights_[id]});
+      candidates[count] = {logits_[id], static_cast<int32_t>(id), weights_[id]};
+      count += weights_[id] > 0;
     }
   }
+  candidates.resize(count);
 }
 
 }  // namespace cachalot
