@@ -20,7 +20,7 @@ namespace {
 
 struct BenchCommandOptions {
   bench::BenchOptions bench;
-  std::string device = "cpu", isa, phases, tokens, contexts, compare;
+  std::string device = "cpu", isa, phases, tokens, contexts, compare, experts_on;
   int64_t layers = 0, experts = 0;
   bool json = false, processor_time = false;
 };
@@ -34,9 +34,31 @@ Status read_gpu_options(BenchCommandOptions& options) {
   };
   if (!options.isa.empty()) only_cpu("--isa");
   if (options.processor_time) only_cpu("--processor-time");
-  if (options.bench.threads != 0) only_cpu("--threads");
+  if (options.bench.threads != 0 && !options.bench.cycles) only_cpu("--threads");
   if (options.bench.huge_pages) only_cpu("--huge-pages");
   return {};
+}
+
+// What of a model lies where is a question to an engine alone.
+void read_engine_options(BenchCommandOptions& options) {
+  const bool said = !options.experts_on.empty() || options.bench.gpu_memory > 0;
+  if (said && !(options.bench.cycles && options.device == "cuda")) {
+    usage_error("{}: expected --device cuda --cycles with it",
+                options.experts_on.empty() ? "--gpu-memory" : "--experts-on");
+  }
+  const auto only_steps = [&](bool given, std::string_view name) {
+    if (options.bench.cycles && given) {
+      usage_error("{}: expected no --cycles with it, which run the whole model as it is", name);
+    }
+  };
+  only_steps(options.layers > 0, "--layers");
+  only_steps(options.experts > 0, "--experts");
+  only_steps(!options.phases.empty(), "--phases");
+  only_steps(!options.tokens.empty(), "--tokens");
+  only_steps(!options.contexts.empty(), "--contexts");
+  if (options.experts_on == "gpu") options.bench.experts_on = ExpertsOn::gpu;
+  if (options.experts_on == "cpu") options.bench.experts_on = ExpertsOn::cpu;
+  if (options.experts_on == "stream") options.bench.experts_on = ExpertsOn::streamed;
 }
 
 Status read_options(BenchCommandOptions& options) {
@@ -45,6 +67,7 @@ Status read_options(BenchCommandOptions& options) {
   steps.tokens = or_usage_error(bench::parse_sizes("--tokens", options.tokens, 1));
   steps.contexts = or_usage_error(bench::parse_sizes("--contexts", options.contexts, 0));
   if (options.layers > 0) options.bench.layers = options.layers;
+  read_engine_options(options);
   // Answers belong to the usual rows alone.
   options.bench.answers =
       options.phases.empty() && options.tokens.empty() && options.contexts.empty();
@@ -80,6 +103,7 @@ Status run_command(BenchCommandOptions options) {
   }
   const bool terminal = isatty(STDERR_FILENO);
   const bool table = !options.json && options.compare.empty();
+  const bool floors = options.bench.gpu && !options.bench.cycles;
   bench::BenchCallbacks callbacks;
   callbacks.on_progress = [&](const std::string& text) {
     if (terminal) report("\r\033[K{} ...", text);
@@ -90,15 +114,14 @@ Status run_command(BenchCommandOptions options) {
   if (!options.json) {
     callbacks.on_machine = [&](const bench::Machine& machine) {
       clear();
-      fmt::print("{}\n{}", bench::machine_text(machine),
-                 table ? bench::table_header(options.bench.gpu) : "");
+      fmt::print("{}\n{}", bench::machine_text(machine), table ? bench::table_header(floors) : "");
       std::fflush(stdout);
     };
   }
   if (table) {
     callbacks.on_row = [&](const bench::Row& row) {
       clear();
-      fmt::print("{}", bench::table_line(row, options.bench.gpu));
+      fmt::print("{}", bench::table_line(row, floors));
       std::fflush(stdout);
     };
   }
@@ -149,6 +172,16 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
                   "Only so many experts a layer, with --device cuda: room for more layers")
       ->check(positive);
   command
+      .add_option("--gpu-memory", options.bench.gpu_memory,
+                  "What --cycles may take of the GPU's memory, 100GB or 80GiB (default: what is "
+                  "free)")
+      ->transform(size_in_bytes());
+  command
+      .add_option(
+          "--experts-on", options.experts_on,
+          "Where the experts of --cycles lie, as --experts of run: auto, gpu, cpu or stream")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu", "stream"}));
+  command
       .add_option("--seconds", options.bench.repeat.seconds,
                   "Time for each step, at least twice it; a GPU repeats it three times instead")
       ->check(number_from(0, 3600))
@@ -166,6 +199,9 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
   command.add_option("--isa", options.isa, "Instruction set (default: the best here)");
   command.add_flag("--huge-pages", options.bench.huge_pages,
                    "Read the model into memory of 2 MB pages first");
+  command.add_flag("--cycles", options.bench.cycles,
+                   "Instead of steps: an engine's cycles, the host's part and the choice of tokens "
+                   "included, on the folder's own weights");
   command.add_flag("--json", options.json, "Write one JSON object: machine, rows, notes");
   command.add_option("--compare", options.compare,
                      "A file that --json wrote: show what became slower or faster");

@@ -45,6 +45,15 @@ TEST_F(BenchCommand, WritesJsonThatItComparesWithLater) {
   EXPECT_NE(second.out.find("0 new, 0 gone"), std::string::npos) << second.out;
 }
 
+TEST_F(BenchCommand, ShowsAnEnginesCycles) {
+  const ProgramResult result = program("bench --cycles --repeat 2 --threads 2 --filter answers1");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("cycle/greedy/answers1 "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("cycle/drafts/answers1 "), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("sampled"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("cycles of an engine: cpu, "), std::string::npos) << result.err;
+}
+
 TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
   expect_error("--tokens 0", 2, "--tokens: expected 1 to");
   expect_error("--contexts many", 2, "--contexts: expected numbers like 1,16,4K,1M");
@@ -57,6 +66,13 @@ TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
   for (const char* option : {"--isa avx2", "--threads 2", "--processor-time"}) {
     const std::string name = std::string(option).substr(0, std::string(option).find(' '));
     expect_error("--device cuda " + std::string(option), 2, name + ": expected --device cpu");
+  }
+  expect_error("--gpu-memory 10GB", 2, "--gpu-memory: expected --device cuda --cycles with it");
+  expect_error("--device cuda --experts-on stream", 2,
+               "--experts-on: expected --device cuda --cyc");
+  for (const char* option : {"--layers 2", "--phases decode", "--tokens 4", "--contexts 1K"}) {
+    const std::string name = std::string(option).substr(0, std::string(option).find(' '));
+    expect_error("--cycles " + std::string(option), 2, name + ": expected no --cycles with it");
   }
   expect_error("-m /nowhere", 1, "/nowhere: expected a model folder");
   expect_error("--compare /nowhere/old.json", 1, "/nowhere/old.json");

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "bench/engine_cycles.h"
 #include "bench/gpu_bench.h"
+#include "bench/gpu_machine.h"
 #include "bench/picture.h"
 #include "bench/summary.h"
 #include "checkpoint/huge_pages.h"
@@ -124,9 +126,47 @@ class Bench {
   Report report_;
 };
 
+Result<Machine> machine_of(const BenchOptions& options, Isa isa) {
+  if (options.gpu) {
+    CACHALOT_TRY(const cuda::DeviceInfo device, cuda::find_device());
+    return measure_gpu(device);
+  }
+  ThreadTeam team(options.threads);
+  return measure_machine(team, isa, options.machine);
+}
+
+Result<Report> run_cycles(const BenchOptions& options, const BenchCallbacks& callbacks) {
+  const auto progress = [&](const char* text) {
+    if (callbacks.on_progress) callbacks.on_progress(text);
+  };
+  CACHALOT_TRY(const Isa isa,
+               options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
+  Report report{.model = options.model};
+  progress("measuring the machine");
+  CACHALOT_TRY(report.machine, machine_of(options, isa));
+  if (callbacks.on_machine) callbacks.on_machine(report.machine);
+  progress("cycles");
+  CycleOptions cycle_options;
+  cycle_options.engine.backend = options.gpu ? Backend::cuda : Backend::cpu;
+  cycle_options.engine.experts_on = options.experts_on;
+  cycle_options.engine.gpu_memory = options.gpu_memory;
+  cycle_options.engine.threads = options.threads;
+  cycle_options.engine.isa = isa;
+  if (options.repeat.repetitions > 0) cycle_options.cycles = options.repeat.repetitions;
+  cycle_options.filter = options.filter;
+  CACHALOT_TRY(EngineCycles cycles, measure_cycles(options.model, cycle_options, callbacks.on_row));
+  if (cycles.rows.empty()) {
+    return fail("--filter: no row matches \"{}\"; without it bench shows them all", options.filter);
+  }
+  report.rows = std::move(cycles.rows);
+  report.notes.push_back("cycles of an engine: " + cycles.engine);
+  return report;
+}
+
 }  // namespace
 
 Result<Report> run_bench(const BenchOptions& options, const BenchCallbacks& callbacks) {
+  if (options.cycles) return run_cycles(options, callbacks);
   if (options.gpu) return run_gpu_bench(options, callbacks);
   CACHALOT_TRY(const Isa isa,
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());

@@ -26,6 +26,11 @@ struct BenchOptions {
   RepeatOptions repeat;
   MachineOptions machine;
   bool answers = true;  // also answer the model's examples, where it has some
+  // Instead of all that: the cycles of an engine on the model's own weights
+  // (bench/engine_cycles.h). On a GPU with experts where these say.
+  bool cycles = false;
+  ExpertsOn experts_on = ExpertsOn::as_fits;
+  int64_t gpu_memory = 0;  // bytes, 0: what is free
 };
 
 // Absent functions are not called.

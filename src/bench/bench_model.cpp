@@ -60,15 +60,6 @@ Status keep_layers(int64_t layers, ModelConfig& config, ModelWeights& weights) {
   return {};
 }
 
-std::vector<int32_t> made_up_classes(const ModelConfig& config) {
-  std::vector<int32_t> classes(static_cast<size_t>(config.vocab_size));
-  for (size_t id = 0; id < classes.size(); ++id) {
-    classes[id] = static_cast<int32_t>(static_cast<int64_t>(id) %
-                                       std::max<int64_t>(1, config.engram_compressed_vocab_size));
-  }
-  return classes;
-}
-
 bool is_engram_table(const TensorEntry& tensor) {
   return tensor.name.find(".engram.embed.") != tensor.name.npos;
 }
@@ -81,6 +72,15 @@ bool is_used(const TensorEntry& tensor, const ModelConfig& config) {
 }
 
 }  // namespace
+
+std::vector<int32_t> made_up_classes(const ModelConfig& config) {
+  std::vector<int32_t> classes(static_cast<size_t>(config.vocab_size));
+  for (size_t id = 0; id < classes.size(); ++id) {
+    classes[id] = static_cast<int32_t>(static_cast<int64_t>(id) %
+                                       std::max<int64_t>(1, config.engram_compressed_vocab_size));
+  }
+  return classes;
+}
 
 Result<BenchModel> BenchModel::open(const std::filesystem::path& folder,
                                     std::optional<int64_t> layers) {

@@ -49,4 +49,7 @@ struct BenchModel {
   std::string kind_of(int64_t layer) const;
 };
 
+// Engram classes of token ids, for models without a tokenizer.
+std::vector<int32_t> made_up_classes(const ModelConfig& config);
+
 }  // namespace cachalot::bench

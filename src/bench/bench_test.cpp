@@ -170,6 +170,25 @@ TEST(Slice, HasTheReleasedSizesAndEveryKindOfLayer) {
                                              "index", "stage"}));
 }
 
+TEST(EngineCycles, AreThoseOfOneAnswerAndOfMany) {
+  BenchOptions options = quick();
+  options.cycles = true;
+  const auto report = run_bench(options);
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  for (const char* name : {"cycle/greedy/answers1", "cycle/greedy/answers64",
+                           "cycle/drafts/answers1", "cycle/sampled/answers32"}) {
+    const Row* row = find(*report, name);
+    ASSERT_NE(row, nullptr) << name;
+    EXPECT_GT(row->best_seconds, 0);
+    EXPECT_GE(row->seconds, row->best_seconds);
+    EXPECT_GT(*row->tokens_per_second, 0);
+  }
+  options.filter = "cycle/greedy/answers1";
+  EXPECT_EQ(run_bench(options)->rows.size(), 1u);
+  options.filter = "no such row";
+  EXPECT_FALSE(run_bench(options).has_value());
+}
+
 TEST(GenerationSpeed, AnswersTheSameWithDraftsAndWithout) {
   ASSERT_TRUE(has_examples(kNano));
   GenerationOptions options;
