@@ -70,12 +70,13 @@ Result<TokenDistribution> Sampler::distribution(std::span<const float> logits,
   TokenWeights& weights = TokenWeights::of_this_thread();
   CACHALOT_OK(weights.start(adjust(logits, drafts)));
   if (parameters_.greedy()) {
-    candidates_.assign(1, {.logit = weights.best(), .id = weights.best_token(), .weight = 1});
-    return TokenDistribution{candidates_, 1};
+    distribution_.assign(logits.size(), 0);
+    distribution_[static_cast<size_t>(weights.best_token())] = 1;
+    return TokenDistribution{distribution_, 1};
   }
   weigh(weights);
-  weights.list(candidates_);
-  return TokenDistribution{candidates_, weights.total()};
+  weights.put(distribution_);
+  return TokenDistribution{distribution_, weights.total()};
 }
 
 void Sampler::weigh(TokenWeights& weights) const {

@@ -85,7 +85,7 @@ class Sampler {
   bool penalties_;
   std::unordered_map<int32_t, int64_t> seen_;  // token of prompt or output -> times in the output
   std::vector<float> adjusted_;                // [vocab]
-  std::vector<Candidate> candidates_;          // of the last distribution
+  std::vector<float> distribution_;            // [vocab], the last one
 };
 
 }  // namespace cachalot

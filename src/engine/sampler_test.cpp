@@ -322,10 +322,8 @@ TEST(Sampler, SupposesDraftsWithoutTakingThem) {
   TestMask mask;
   Sampler supposing(parameters, prompt, 0, &mask), taking(parameters, prompt);
   const auto listed = [&](Sampler& sampler, std::span<const int32_t> supposed) {
-    const TokenDistribution found = *sampler.distribution(logits, supposed);
-    std::vector<std::pair<int32_t, float>> list;
-    for (const Candidate& c : found.candidates) list.emplace_back(c.id, c.weight);
-    return list;
+    const std::span<const float> found = sampler.distribution(logits, supposed)->weights;
+    return std::vector<float>(found.begin(), found.end());
   };
   const auto before = listed(supposing, {});
   for (const int32_t token : drafts) taking.accept(token);

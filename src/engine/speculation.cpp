@@ -11,10 +11,10 @@ namespace {
 
 // What a token was drawn from, kept.
 struct KeptDistribution {
-  std::vector<Candidate> candidates;
+  std::vector<float> weights;
   double total = 0;
 
-  TokenDistribution view() const { return {candidates, total}; }
+  TokenDistribution view() const { return {weights, total}; }
 };
 
 // What the draft head proposed to one sequence; empty: it was not asked.
@@ -36,8 +36,8 @@ int32_t draw_draft(const CycleRequest& request, Proposal& proposal, int64_t posi
   if (std::ssize(proposal.tokens) != place || place >= request.depth->most()) return best;
   const auto distribution = request.sampler->distribution(logits, proposal.tokens);
   if (!distribution) return best;
-  const auto candidates = distribution->candidates;
-  proposal.drawn_from.push_back({{candidates.begin(), candidates.end()}, distribution->total});
+  const std::span<const float> weights = distribution->weights;
+  proposal.drawn_from.push_back({{weights.begin(), weights.end()}, distribution->total});
   proposal.tokens.push_back(
       distribution->draw(request.sampler->random(position, RandomUse::draft)));
   return proposal.tokens.back();

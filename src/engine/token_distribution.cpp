@@ -1,38 +1,30 @@
 #include "engine/token_distribution.h"
 
-#include <algorithm>
+#include <bit>
+#include <vector>
 
 #include "base/check.h"
+#include "engine/weight_blocks.h"
 
 namespace cachalot {
 namespace {
 
-// Draws in proportion to weight(candidate), all of them at least 0; -1: they are all 0.
-template <class Weight>
-int32_t draw_by(std::span<const Candidate> candidates, double goal, Weight weight) {
-  double sum = 0;
-  int32_t possible = -1;
-  for (const Candidate& candidate : candidates) {
-    const double amount = weight(candidate);
-    if (amount == 0) continue;
-    possible = candidate.id;
-    sum += amount;
-    if (sum > goal) break;
+template <class Visit>
+void for_each_block(std::span<const float> weights, Visit visit) {
+  const auto tokens = std::ssize(weights);
+  for (int64_t index = 0; index * kWeightBlock < tokens; ++index) {
+    const WeightBlock block = weight_block(index, tokens);
+    if (!visit(block, sum_of_weights(weights.data() + block.first, block.count))) return;
   }
-  return possible;
 }
 
 }  // namespace
 
-double TokenDistribution::probability(int32_t token) const {
-  const auto at = std::ranges::lower_bound(candidates, token, {}, &Candidate::id);
-  return at != candidates.end() && at->id == token ? at->weight / total : 0;
-}
-
 int32_t TokenDistribution::draw(double random) const {
-  const int32_t token = draw_by(candidates, random * total, [](const Candidate& candidate) {
-    return double{candidate.weight};
-  });
+  WeightSearch search(random * total);
+  for_each_block(weights,
+                 [&](const WeightBlock& block, double sum) { return search.add(block, sum); });
+  const int32_t token = search.token(weights);
   CACHALOT_CHECK(token >= 0, "the best token has weight above 0");
   return token;
 }
@@ -43,19 +35,19 @@ Verdict accept_or_replace(const TokenDistribution& target, const TokenDistributi
   if (accept_random * proposed.probability(draft) < target.probability(draft)) {
     return {.token = draft, .accepted = true};
   }
-  std::vector<Candidate> rest;
-  auto other = proposed.candidates.begin();
-  double total = 0;
-  for (const Candidate& candidate : target.candidates) {
-    while (other != proposed.candidates.end() && other->id < candidate.id) ++other;
-    const bool both = other != proposed.candidates.end() && other->id == candidate.id;
-    const double excess =
-        candidate.weight / target.total - (both ? other->weight / proposed.total : 0);
-    if (excess <= 0) continue;
-    rest.push_back(
-        {.logit = candidate.logit, .id = candidate.id, .weight = static_cast<float>(excess)});
-    total += rest.back().weight;
+  std::vector<float> rest(target.weights.size());
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const auto excess = static_cast<float>(double{target.weights[i]} / target.total -
+                                           double{proposed.weights[i]} / proposed.total);
+    // 0 where it is negative, without a branch.
+    rest[i] =
+        std::bit_cast<float>(std::bit_cast<uint32_t>(excess) & -static_cast<uint32_t>(excess > 0));
   }
+  double total = 0;
+  for_each_block(rest, [&](const WeightBlock&, double sum) {
+    total += sum;
+    return true;
+  });
   // Equal up to rounding: a draft of such a distribution is rejected by rounding alone.
   if (total == 0) return {.token = target.draw(token_random), .accepted = false};
   return {.token = TokenDistribution{rest, total}.draw(token_random), .accepted = false};

@@ -3,22 +3,16 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace cachalot {
 
-struct Candidate {
-  float logit = 0;
-  int32_t id = 0;
-  float weight = 0;  // in proportion to the probability
-};
-
-// Candidates by ascending id; all other tokens have probability 0. At least one weight is above 0.
 struct TokenDistribution {
-  std::span<const Candidate> candidates;
-  double total = 0;  // of the weights
+  std::span<const float> weights;  // by token, in proportion to the probabilities, one above 0
+  double total = 0;                // of the weights
 
-  double probability(int32_t token) const;
+  double probability(int32_t token) const {
+    return double{weights[static_cast<size_t>(token)]} / total;
+  }
 
   // The inverse of the cumulative distribution, in the order of ids; `random` is in [0, 1).
   int32_t draw(double random) const;

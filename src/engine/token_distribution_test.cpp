@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "engine/random.h"
 
@@ -10,20 +11,16 @@ namespace cachalot {
 namespace {
 
 struct Owned {
-  std::vector<Candidate> candidates;
+  std::vector<float> weights = std::vector<float>(64);
 
   TokenDistribution view() const {
-    double total = 0;
-    for (const Candidate& candidate : candidates) total += candidate.weight;
-    return {candidates, total};
+    return {weights, std::accumulate(weights.begin(), weights.end(), 0.0)};
   }
 };
 
 Owned distribution(const std::vector<std::pair<int32_t, float>>& weights) {
   Owned result;
-  for (const auto& [id, weight] : weights) {
-    result.candidates.push_back({.logit = std::log(weight), .id = id, .weight = weight});
-  }
+  for (const auto& [id, weight] : weights) result.weights[static_cast<size_t>(id)] = weight;
   return result;
 }
 

@@ -24,9 +24,6 @@ constexpr int32_t kLastId = std::numeric_limits<int32_t>::max();
 constexpr double kSmallestLogWeight = -44.36;  // ln 2^-64
 // More than what a weight's logarithm is off by.
 constexpr double kSlack = 1e-3;
-// Sums and maxima of a block run in so many lanes, one vector of the least common instruction set.
-constexpr int64_t kLanes = 4;
-
 // exp(x) for -88 < x <= 0 with a relative error below 2^-22: 2^n times a polynomial in the rest
 // (Taylor's to the sixth degree; |rest| <= ln 2 / 2). Unlike std::exp it has no branch, so that a
 // loop over a block is vectorised.
@@ -44,18 +41,6 @@ float exp_of_nonpositive(float x) {
 // Without a branch.
 float kept_or_zero(float weight, bool kept) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(weight) & -static_cast<uint32_t>(kept));
-}
-
-// In an order that depends on the number alone. Always inlined: called at the end of a function for
-// wide vectors, GCC leaves their upper halves in use, and what follows is slow on Intel's
-// processors.
-[[gnu::always_inline]] inline double sum_of(const float* weights, int64_t count) {
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += double{weights[i + lane]};
-  for (; i < count; ++i) lanes[0] += double{weights[i]};
-  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
 // The best logit of every block of `block`; false: there is NaN or +inf. A comparison of floats is
@@ -99,7 +84,7 @@ double put_weights(const float* logits, float* weights, int64_t count, double be
         kept_or_zero(static_cast<float>((double{logits[i]} - best) * scale), kept);
     weights[i] = kept_or_zero(exp_of_nonpositive(exponent), kept);
   }
-  return sum_of(weights, count);
+  return sum_of_weights(weights, count);
 }
 
 }  // namespace
@@ -109,16 +94,11 @@ TokenWeights& TokenWeights::of_this_thread() {
   return weights;
 }
 
-TokenWeights::Block TokenWeights::block_at(int32_t index) const {
-  const int64_t first = index * kBlock;
-  return {first, std::min(kBlock, std::ssize(logits_) - first)};
-}
-
 Status TokenWeights::start(std::span<const float> logits) {
   logits_ = logits;
-  const auto blocks = (std::ssize(logits) + kBlock - 1) / kBlock;
+  const auto blocks = (std::ssize(logits) + kWeightBlock - 1) / kWeightBlock;
   maxima_.resize(static_cast<size_t>(blocks));
-  const bool usable = find_maxima(logits, kBlock, maxima_);
+  const bool usable = find_maxima(logits, kWeightBlock, maxima_);
   if (!usable) {
     const auto bad = std::ranges::find_if(logits, [](float v) { return !(v < kInfinity); });
     return fail(
@@ -136,7 +116,7 @@ Status TokenWeights::start(std::span<const float> logits) {
 
 int32_t TokenWeights::best_token() const {
   const auto block = std::ranges::find(maxima_, best_) - maxima_.begin();
-  const auto found = std::find(logits_.begin() + block * kBlock, logits_.end(), best_);
+  const auto found = std::find(logits_.begin() + block * kWeightBlock, logits_.end(), best_);
   return static_cast<int32_t>(found - logits_.begin());
 }
 
@@ -154,7 +134,7 @@ void TokenWeights::keep_best(int64_t count) {
   selection_.clear();
   for (size_t b = 0; b < maxima_.size(); ++b) {
     if (maxima_[b] < bound) continue;
-    const Block block = block_at(static_cast<int32_t>(b));
+    const WeightBlock block = block_at(static_cast<int32_t>(b));
     for (int64_t i = block.first; i < block.first + block.count; ++i)
       if (logits_[i] >= bound) selection_.push_back({logits_[i], static_cast<int32_t>(i)});
   }
@@ -177,7 +157,7 @@ void TokenWeights::weigh(double temperature, double least) {
   sums_.clear();
   for (size_t b = 0; b < maxima_.size(); ++b) {
     if (maxima_[b] < threshold) continue;
-    const Block block = block_at(static_cast<int32_t>(b));
+    const WeightBlock block = block_at(static_cast<int32_t>(b));
     kept_.push_back(static_cast<int32_t>(b));
     sums_.push_back(put_weights(logits_.data() + block.first, weights_.data() + block.first,
                                 block.count, best_, scale, threshold));
@@ -188,13 +168,13 @@ void TokenWeights::weigh(double temperature, double least) {
 template <class Keeps>
 void TokenWeights::keep_where(Keeps keeps) {
   for (size_t k = 0; k < kept_.size(); ++k) {
-    const Block block = block_at(kept_[k]);
+    const WeightBlock block = block_at(kept_[k]);
     const float* logits = logits_.data() + block.first;
     float* weights = weights_.data() + block.first;
     const auto first = static_cast<int32_t>(block.first), count = static_cast<int32_t>(block.count);
     for (int32_t i = 0; i < count; ++i)
       weights[i] = kept_or_zero(weights[i], keeps(logits[i], first + i, weights[i]));
-    sums_[k] = sum_of(weights, block.count);
+    sums_[k] = sum_of_weights(weights, block.count);
   }
 }
 
@@ -206,7 +186,8 @@ void TokenWeights::drop_behind(const Rank& last) {
   });
 }
 
-void TokenWeights::put_bins(const Block& block, std::array<int32_t, kBlock>& bins) const {
+void TokenWeights::put_bins(const WeightBlock& block,
+                            std::array<int32_t, kWeightBlock>& bins) const {
   const float* logits = logits_.data() + block.first;
   for (int64_t i = 0; i < block.count; ++i) {
     const float place = (best_ - logits[i]) * bin_scale_;
@@ -221,15 +202,15 @@ void TokenWeights::keep_share(double share) {
   const double all = total(), goal = share * all;
   // Tokens below this weight have less than the rest in all: the others reach the goal without
   // them, and what is worse than they are goes to the last bin, or is not counted.
-  const double least = (1 - share) * all / static_cast<double>(std::ssize(kept_) * kBlock);
+  const double least = (1 - share) * all / static_cast<double>(std::ssize(kept_) * kWeightBlock);
   const double worst =
       std::max(best_ + (std::log(least) - kSlack) * temperature_, double{last_.logit});
   bin_scale_ = best_ > worst ? static_cast<float>((kBins - 1) / (best_ - worst)) : 0;
   amounts_.assign(kBins + kSpareBins, 0);
-  std::array<int32_t, kBlock> bins;
+  std::array<int32_t, kWeightBlock> bins;
   for (const int32_t b : kept_) {
     if (maxima_[static_cast<size_t>(b)] < worst) continue;
-    const Block block = block_at(b);
+    const WeightBlock block = block_at(b);
     put_bins(block, bins);
     const float* weights = weights_.data() + block.first;
     for (int64_t i = 0; i < block.count; ++i) amounts_[bins[i]] += double{weights[i]};
@@ -241,7 +222,7 @@ void TokenWeights::keep_share(double share) {
   selection_.clear();
   for (const int32_t b : kept_) {
     if (maxima_[static_cast<size_t>(b)] < worst) continue;
-    const Block block = block_at(b);
+    const WeightBlock block = block_at(b);
     put_bins(block, bins);
     for (int64_t i = 0; i < block.count; ++i) {
       const int64_t id = block.first + i;
@@ -269,39 +250,20 @@ double TokenWeights::total() const {
 }
 
 int32_t TokenWeights::draw(double random) const {
-  const double goal = random * total();
-  // Rounding may leave all sums at or below the goal: then it is the last block with any weight.
-  double before = 0, sum = 0;
-  int32_t chosen = -1;
-  for (size_t k = 0; k < kept_.size() && sum <= goal; ++k) {
-    if (sums_[k] == 0) continue;
-    before = sum;
-    sum += sums_[k];
-    chosen = kept_[k];
+  WeightSearch search(random * total());
+  for (size_t k = 0; k < kept_.size() && search.add(block_at(kept_[k]), sums_[k]); ++k) {
   }
-  CACHALOT_CHECK(chosen >= 0, "the best token has weight above 0");
-  const Block block = block_at(chosen);
-  int64_t token = -1;
-  for (int64_t id = block.first; id < block.first + block.count && before <= goal; ++id) {
-    if (weights_[id] == 0) continue;
-    token = id;
-    before += double{weights_[id]};
-  }
-  return static_cast<int32_t>(token);
+  const int32_t token = search.token(weights_);
+  CACHALOT_CHECK(token >= 0, "the best token has weight above 0");
+  return token;
 }
 
-void TokenWeights::list(std::vector<Candidate>& candidates) const {
-  // The place behind the last is written before it is decided.
-  candidates.resize(kept_.size() * kBlock + 1);
-  size_t count = 0;
+void TokenWeights::put(std::vector<float>& weights) const {
+  weights.assign(logits_.size(), 0);
   for (const int32_t b : kept_) {
-    const Block block = block_at(b);
-    for (int64_t id = block.first; id < block.first + block.count; ++id) {
-      candidates[count] = {logits_[id], static_cast<int32_t>(id), weights_[id]};
-      count += weights_[id] > 0;
-    }
+    const WeightBlock block = block_at(b);
+    std::copy_n(weights_.begin() + block.first, block.count, weights.begin() + block.first);
   }
-  candidates.resize(count);
 }
 
 }  // namespace cachalot

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/token_distribution.h"
+#include "engine/weight_blocks.h"
 
 namespace cachalot {
 
@@ -40,10 +40,11 @@ class TokenWeights {
   double total() const;
   // The inverse of the cumulative distribution, in the order of ids; `random` is in [0, 1).
   int32_t draw(double random) const;
-  void list(std::vector<Candidate>& candidates) const;
+  // By token, all of the row.
+  void put(std::vector<float>& weights) const;
 
  private:
-  static constexpr int64_t kBlock = 64, kBins = 2048, kSpareBins = 16;
+  static constexpr int64_t kBins = 2048, kSpareBins = 16;
 
   struct Rank {
     float logit = 0;
@@ -52,17 +53,15 @@ class TokenWeights {
   static bool ranks_before(const Rank& a, const Rank& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   }
-  // A block of the row.
-  struct Block {
-    int64_t first = 0, count = 0;
-  };
 
-  Block block_at(int32_t index) const;
+  WeightBlock block_at(int32_t index) const {
+    return weight_block(index, static_cast<int64_t>(logits_.size()));
+  }
   template <class Keeps>
   void keep_where(Keeps keeps);
   void drop_behind(const Rank& last);
   // Of every token of a block the bin of its logit, best first.
-  void put_bins(const Block& block, std::array<int32_t, kBlock>& bins) const;
+  void put_bins(const WeightBlock& block, std::array<int32_t, kWeightBlock>& bins) const;
 
   std::span<const float> logits_;
   float best_ = 0;
