@@ -7,6 +7,7 @@
 
 namespace cachalot {
 
+// One call at a time, from any thread: masks of several answers are asked side by side.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
