@@ -118,7 +118,8 @@ struct DraftRequest {
   int32_t sequence = 0;
   int32_t anchor = 0;
   // Chooses the draft at a place of the block, in order, from its logits [vocab]: an id of the
-  // vocabulary. `best` has the best logit. Absent: always the best.
+  // vocabulary. `best` has the best logit. Absent: always the best. Called on the engine's threads,
+  // beside those of other requests (for_each).
   std::function<int32_t(int64_t place, std::span<const float> logits, int32_t best)> choose = {};
   bool show_logits = false;  // DraftResult has the logits, of all requests
 };

@@ -34,17 +34,6 @@ struct Parts {
   std::unique_ptr<WeightStore> store;  // nullptr: weights are used in place
 };
 
-// Empty if all requests take the best tokens. The requests outlive it.
-DraftChooser chooser(std::span<const DraftRequest> requests) {
-  if (std::ranges::none_of(requests, [](const auto& request) { return bool(request.choose); })) {
-    return {};
-  }
-  return [requests](int64_t sequence, int64_t place, std::span<const float> logits, int32_t best) {
-    const DraftRequest& request = requests[static_cast<size_t>(sequence)];
-    return request.choose ? request.choose(place, logits, best) : best;
-  };
-}
-
 // One block of drafts for each sequence, where host and device read it.
 struct KeptDrafts {
   KeptDrafts(int64_t drafts, const MemorySpace& memory)
@@ -224,6 +213,20 @@ class LocalEngine final : public Engine {
       device_.queue.arena().release_to(0);
       return forward(device_.queue, context);
     });
+  }
+
+  // Empty if all requests take the best tokens. The requests outlive it.
+  DraftChooser chooser(std::span<const DraftRequest> requests) {
+    if (std::ranges::none_of(requests, [](const auto& request) { return bool(request.choose); })) {
+      return {};
+    }
+    return [this, requests](int64_t place, std::span<const std::span<const float>> logits,
+                            std::span<int32_t> drafts) {
+      for_each(std::ssize(requests), [&](int64_t i) {
+        const auto at = static_cast<size_t>(i);
+        if (requests[at].choose) drafts[at] = requests[at].choose(place, logits[at], drafts[at]);
+      });
+    };
   }
 
   DraftOutputs compute_drafts(const StepInputs& inputs, const DraftChooser& choose,

@@ -1,5 +1,8 @@
 #include "model/draft_head.h"
 
+#include <deque>
+#include <vector>
+
 #include "model/attention.h"
 #include "model/embedding.h"
 #include "model/layer.h"
@@ -209,13 +212,20 @@ template <class Q>
 void choose_drafts(Q& queue, const DraftChooser& choose, int64_t step, View<int32_t> chain,
                    const DraftOutputs& outputs) {
   const int64_t block = outputs.tokens.extent(1), vocabulary = outputs.logits.extent(1);
-  for (int64_t sequence = 0; sequence < outputs.tokens.extent(0); ++sequence) {
-    int32_t* draft = outputs.tokens.row(sequence) + step;
-    const HostCopy<float> logits(queue, outputs.logits.row(sequence * block + step), vocabulary);
-    const HostCopy<int32_t> best(queue, draft, 1);
-    const int32_t chosen =
-        choose(sequence, step, {logits.data(), static_cast<size_t>(vocabulary)}, *best.data());
-    write_from_host(queue, draft, chosen);
+  const int64_t sequences = outputs.tokens.extent(0);
+  std::deque<HostCopy<float>> copies;  // which cannot be moved
+  std::vector<std::span<const float>> logits;
+  std::vector<int32_t> drafts;
+  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+    const float* row = outputs.logits.row(sequence * block + step);
+    const HostCopy<float>& copy = copies.emplace_back(queue, row, vocabulary);
+    logits.emplace_back(copy.data(), static_cast<size_t>(vocabulary));
+    drafts.push_back(*HostCopy<int32_t>(queue, outputs.tokens.row(sequence) + step, 1).data());
+  }
+  choose(step, logits, drafts);
+  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+    const int32_t chosen = drafts[static_cast<size_t>(sequence)];
+    write_from_host(queue, outputs.tokens.row(sequence) + step, chosen);
     write_from_host(queue, chain.row(sequence) + step + 1, chosen);
   }
 }

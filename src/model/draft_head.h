@@ -23,10 +23,10 @@ void absorb(Q& queue, const Context& context, View<const bf16> taps);
 template <class Q>
 View<const int32_t> ids_with_drafts(Q& queue, const Context& context);
 
-// Chooses the draft at `place` of the block of the step's sequence number `sequence`, given its
-// logits [vocab] and the best token, which it may return. The next link follows from the choice.
-using DraftChooser = std::function<int32_t(int64_t sequence, int64_t place,
-                                           std::span<const float> logits, int32_t best)>;
+// Chooses the drafts at `place` of the blocks of all the step's sequences, in order: of each the
+// logits [vocab], and in `drafts` the best token, which may stay. The next link follows from them.
+using DraftChooser = std::function<void(
+    int64_t place, std::span<const std::span<const float>> logits, std::span<int32_t> drafts)>;
 
 // The step (shape.draft_block rows per sequence) holds each sequence's anchor, the token chosen for
 // the position after its last, and noise tokens. Results are allocated in the caller's arena scope.
