@@ -2,6 +2,8 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include <bit>
+
 #include "backend/cuda/launch.h"
 #include "backend/cuda/rotary.h"
 #include "backend/cuda/sparse_attention.h"
@@ -67,7 +69,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int first = 0; first < of.chosen_count; first += kThreads) {
     const int i = first + threadIdx.x;
     const int32_t entry = i < of.chosen_count ? of.chosen[token * of.chosen_count + i] : -1;
-    if (entry >= 0) rows[window.count + i] = latent_key(of, window.slot, entry);
+    if (entry >= 0) {
+      rows[window.count + i] = latent_key(of, page_of_entry(of, window.slot, entry), entry);
+    }
     latents += __syncthreads_count(entry >= 0);
   }
   for (int i = threadIdx.x; i < head_dim; i += kThreads) q[i] = __bfloat162float(of.q[at + i]);
@@ -147,6 +151,9 @@ AttentionParameters attention_parameters(const SparseAttentionArgs& args) {
     of.latents = args.latents.rows.data;
     of.latent_row_bytes = static_cast<int>(args.latents.rows.extent(2));
     of.rows_per_page = static_cast<int>(args.latents.rows.extent(1));
+    if (std::has_single_bit(static_cast<unsigned>(of.rows_per_page))) {
+      of.page_shift = std::countr_zero(static_cast<unsigned>(of.rows_per_page));
+    }
     of.table = args.latents.table.data;
     of.pages_per_slot = static_cast<int>(args.latents.table.extent(1));
   }

@@ -22,14 +22,15 @@ struct AttentionParameters {
   int window, block, ring_rows, window_row_bytes;
   int chosen_count;  // entries per token, 0 without latents
   int latent_row_bytes, pages_per_slot, rows_per_page;
+  int page_shift = -1;  // rows of a page as a power of two, or -1
 };
 
 AttentionParameters attention_parameters(const SparseAttentionArgs& args);
 
 // The window of one token: rows of consecutive positions.
 struct WindowOfToken {
-  int64_t first_row;  // the row at which its sequence starts in this step
-  int64_t slot;
+  int32_t first_row;  // the row at which its sequence starts in this step
+  int32_t slot;
   int32_t start;  // the position of that row
   int32_t first, count;
 };
@@ -53,15 +54,25 @@ __device__ inline const uint8_t* window_key(const AttentionParameters& of,
                                             const WindowOfToken& window, int index) {
   const int32_t position = window.first + index;
   if (position >= window.start) {
-    return of.window_rows + (window.first_row + position - window.start) * of.window_row_bytes;
+    const int64_t row = window.first_row + (position - window.start);
+    return of.window_rows + row * of.window_row_bytes;
   }
-  return of.ring + (window.slot * of.ring_rows + position % of.ring_rows) * of.window_row_bytes;
+  const int64_t row = static_cast<int64_t>(window.slot) * of.ring_rows + position % of.ring_rows;
+  return of.ring + row * of.window_row_bytes;
 }
 
-__device__ inline const uint8_t* latent_key(const AttentionParameters& of, int64_t slot,
+// The page of an entry, and with it where its row lies.
+__device__ inline int32_t page_of_entry(const AttentionParameters& of, int32_t slot,
+                                        int32_t entry) {
+  const int32_t index = of.page_shift >= 0 ? entry >> of.page_shift : entry / of.rows_per_page;
+  return __ldg(of.table + static_cast<int64_t>(slot) * of.pages_per_slot + index);
+}
+__device__ inline const uint8_t* latent_key(const AttentionParameters& of, int32_t page,
                                             int32_t entry) {
-  const int64_t page = of.table[slot * of.pages_per_slot + entry / of.rows_per_page];
-  return of.latents + (page * of.rows_per_page + entry % of.rows_per_page) * of.latent_row_bytes;
+  const int32_t within =
+      of.page_shift >= 0 ? entry & (of.rows_per_page - 1) : entry % of.rows_per_page;
+  const int64_t row = static_cast<int64_t>(page) * of.rows_per_page + within;
+  return of.latents + row * of.latent_row_bytes;
 }
 
 }  // namespace cachalot::cuda

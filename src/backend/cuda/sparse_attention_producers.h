@@ -61,18 +61,33 @@ __device__ __forceinline__ void order_query(const AttentionParameters& of, Share
 template <int kFinders>
 __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token, int place,
                             int thread) {
-  constexpr int kMost = kMostSlots / kFinders;
+  // A thread's at once. Loads first: a page is two loads away, the row of a window key as well.
+  constexpr int kMost = std::min(4, (kMostSlots + kFinders - 1) / kFinders);
+  constexpr bool kAllAtOnce = kMost * kFinders >= kMostSlots;
   const auto meet = [] { sync_threads_of(kFindersMeet, kFinders); };
-  // Loads first: the page of an entry is two loads away, the row of a window key as well.
-  int32_t entries[kMost];
+  int32_t entries[kMost], pages[kMost];
+  int last = 0;
+  const int32_t slot = __ldg(of.slots + token);
   const int32_t* chosen = of.chosen + token * of.chosen_count;
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    const int at = i * kFinders + thread;
-    entries[i] = at < of.chosen_count ? __ldg(chosen + at) : -1;
-  }
-  const int32_t other = of.chosen_count > 0 ? __ldg(chosen) : -1;
   const int slots_of_latents = attention_groups(of.chosen_count) * kGroupKeys;
+  // Slots without a key have the first one's row; without branches, or loads would wait for each
+  // other.
+  const auto load_pages = [&](int first) {
+    const int32_t other = max(0, __ldg(chosen));
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int at = first + i * kFinders + thread;
+      entries[i] = __ldg(chosen + min(at, of.chosen_count - 1));
+      if (at >= of.chosen_count) entries[i] = -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (entries[i] >= 0) last = first + i * kFinders + thread + 1;
+      entries[i] = entries[i] >= 0 ? entries[i] : other;
+      pages[i] = page_of_entry(of, slot, entries[i]);
+    }
+  };
+  if (kAllAtOnce && slots_of_latents > 0) load_pages(0);
   const WindowOfToken window = window_of(of, token);
   Slots out;
   out.window_keys = window.count;
@@ -82,14 +97,13 @@ __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64
   for (int i = thread; i < out.window_end; i += kFinders) {
     rows[i] = window_key(of, window, min(i, window.count - 1));
   }
-  int last = 0;
+#pragma unroll 1
+  for (int first = 0; first < slots_of_latents; first += kMost * kFinders) {
+    if constexpr (!kAllAtOnce) load_pages(first);
 #pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    const int at = i * kFinders + thread;
-    if (entries[i] >= 0) last = at + 1;
-    const int32_t there = entries[i] >= 0 ? entries[i] : other;
-    if (there >= 0 && at < slots_of_latents) {
-      rows[out.window_end + at] = latent_key(of, window.slot, there);
+    for (int i = 0; i < kMost; ++i) {
+      const int at = first + i * kFinders + thread;
+      if (at < slots_of_latents) rows[out.window_end + at] = latent_key(of, pages[i], entries[i]);
     }
   }
   last = __reduce_max_sync(~0u, last);

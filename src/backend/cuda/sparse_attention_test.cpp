@@ -16,7 +16,7 @@ constexpr int64_t kSlots = 3, kPages = 25, kRowsPerPage = 32;
 struct Variant {
   bool latents = true, window_starts = false;
   bool any_count = false;  // of latents: none, all or any number of those visible
-  int64_t block = 0;
+  int64_t block = 0, window = kWindow, top_k = kTopK;
 };
 
 int64_t any_count(RandomTensors& random, int64_t most) {
@@ -40,7 +40,7 @@ SparseAttentionArgs attention_args(RandomTensors& random, const std::vector<Sequ
   args.q = random.bf16s({tokens, kHeads, kHeadDim});
   args.window_rows = random.window_rows({tokens, row_bytes}, kHeadDim);
   args.ring = random.window_rows({kSlots, kRingRows, row_bytes}, kHeadDim);
-  args.window = kWindow;
+  args.window = of.window;
   args.block = of.block;
   if (of.window_starts) {
     const View<int32_t> starts = random.tensor<int32_t>({tokens});
@@ -49,13 +49,13 @@ SparseAttentionArgs attention_args(RandomTensors& random, const std::vector<Sequ
   }
   if (of.latents) {
     // One latent per two positions, every third of them chosen once there are many.
-    const View<int32_t> chosen = random.tensor<int32_t>({tokens, kTopK});
+    const View<int32_t> chosen = random.tensor<int32_t>({tokens, of.top_k});
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t visible =
           std::min<int64_t>((args.rows.positions.data[t] + 1) / 2, kPages * kRowsPerPage);
-      const int64_t step = visible > 3 * kTopK / 2 ? visible / kTopK : 1;
-      const int64_t most = of.any_count ? any_count(random, kTopK) : kTopK;
-      for (int64_t i = 0; i < kTopK; ++i) {
+      const int64_t step = visible > 3 * of.top_k / 2 ? visible / of.top_k : 1;
+      const int64_t most = of.any_count ? any_count(random, of.top_k) : of.top_k;
+      for (int64_t i = 0; i < of.top_k; ++i) {
         const bool there = i < most && i * step < visible;
         chosen.row(t)[i] = there ? static_cast<int32_t>(i * step) : -1;
       }
@@ -101,6 +101,18 @@ TEST(GpuSparseAttention, AgreesWithTheWindowAlone) {
   const std::vector<SequencePart> parts = {{.slot = 1, .first = 1500, .count = 4},
                                            {.slot = 0, .first = 2, .count = 5}};
   CACHALOT_EXPECT_GPU_AGREES(sparse_attention, attention_args(random, parts, {.latents = false}));
+}
+
+// As many as a block holds beside a window of one tile.
+TEST(GpuSparseAttention, AgreesWithMoreLatentsAndAShortWindow) {
+  RandomTensors random(8);
+  const SparseAttentionArgs args = attention_args(
+      random, {{.slot = 1, .first = 1500, .count = 2}, {.slot = 0, .first = 1158, .count = 3}},
+      {.window = 64, .top_k = 576});
+  ASSERT_TRUE(cuda::sparse_attention_fits_tiles(args));
+  CACHALOT_EXPECT_GPU_AGREES(sparse_attention, args);
+  const std::vector<std::byte> one = output_with(1, args);
+  for (const int blocks : {2, 4, 8}) EXPECT_EQ(one, output_with(blocks, args)) << blocks;
 }
 
 TEST(GpuSparseAttention, AgreesOnDraftBlocksAndLateWindows) {
