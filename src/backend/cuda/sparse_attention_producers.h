@@ -4,7 +4,6 @@
 
 #include "backend/cuda/ptx/arrive_after_copies.h"
 #include "backend/cuda/ptx/cluster.h"
-#include "backend/cuda/ptx/prefetch.h"
 #include "backend/cuda/ptx/row_copies.h"
 #include "backend/cuda/rotary.h"
 #include "backend/cuda/sparse_attention_decode.h"
@@ -17,28 +16,17 @@ namespace cachalot::cuda::tiles {
 // 16 bits apart come out of a word together: pair r of quad Q lies in k-step r / 2 of the two at
 // columns 2 Q + 8 (r % 2) and the one after. A thread has an eighth of a quad's 64 channels at a
 // time, of every fourth head; a warp the eighths of a panel.
-template <bool in_place>
 __device__ __forceinline__ void order_query(const AttentionParameters& of, Shared& shared,
                                             int64_t token) {
   static_assert(kConsumerWarps == kPanels && kConsumers == 4 * 2 * 4 * kPanels);
   constexpr int kTurns = kHeads / 4, kHeadPieces = kChannels / 8;
-  // Addresses are computed anew, not kept through the products.
-  int thread = threadIdx.x;
-  renew(thread);
+  const int thread = threadIdx.x;
   const int quad = thread % 4, eighth = thread / 4 % 2, head = thread / 8 % 4, panel = thread / 32;
   const int first = head * kHeadPieces + panel / 2 * 16 + quad * 4 + panel % 2 * 2 + eighth;
+  const auto* from = reinterpret_cast<const uint4*>(of.q) + token * (kHeads * kHeadPieces) + first;
   uint4 pieces[kTurns];
-  if constexpr (in_place) {
-    const uint32_t from = shared_address(shared.query) + first * 16;
 #pragma unroll
-    for (int k = 0; k < kTurns; ++k) pieces[k] = load_shared_4(from + k * 4 * kHeadPieces * 16);
-    consumers_meet();
-  } else {
-    const auto* from =
-        reinterpret_cast<const uint4*>(of.q) + token * (kHeads * kHeadPieces) + first;
-#pragma unroll
-    for (int k = 0; k < kTurns; ++k) pieces[k] = __ldg(from + k * 4 * kHeadPieces);
-  }
+  for (int k = 0; k < kTurns; ++k) pieces[k] = __ldg(from + k * 4 * kHeadPieces);
   const uint32_t to = shared_address(shared.query) + panel * kPanelBytes + head * 128 + quad * 4;
   uint32_t places[4];
 #pragma unroll
@@ -55,6 +43,35 @@ __device__ __forceinline__ void order_query(const AttentionParameters& of, Share
   }
   fence_shared_for_async();
   consumers_meet();
+}
+
+// By kHelpers threads, `thread` of them: the same for q that lies in panels already, as the copy
+// engine swizzles it. What moves stays within 128 channels of a head, which are 16 pieces of 16
+// bytes in two panels: a warp has four heads at a time.
+template <int kHelpers>
+__device__ void order_brought_query(Shared& shared, int thread) {
+  constexpr int kPieces = kHeads / 4 * (kPanels / 2), kWarps = kHelpers / 32;
+  const int quad = thread % 4, eighth = thread / 4 % 2, head = thread / 8 % 4;
+#pragma unroll 1
+  for (int i = thread / 32; i < kPieces; i += kWarps) {
+    const int swizzle = head | (i & 1) << 2;
+    const uint32_t row =
+        shared_address(shared.query) + i / 16 * 2 * kPanelBytes + (i % 16 * 4 + head) * 128;
+    const uint32_t from = row + quad / 2 * kPanelBytes;
+    const int piece = quad % 2 * 4 + eighth;
+    const uint4 first = load_shared_4(from + ((piece ^ swizzle) << 4));
+    const uint4 second = load_shared_4(from + (((piece + 2) ^ swizzle) << 4));
+    __syncwarp();
+    const auto store = [&](uint32_t to, uint4 pairs) {
+      const uint32_t words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        store_shared(to + (((eighth * 4 + r) ^ swizzle) << 4) + quad * 4, words[r]);
+      }
+    };
+    store(row, interleaved(first));
+    store(row + kPanelBytes, interleaved(second));
+  }
 }
 
 // By kFinders threads, `thread` of them: the keys of a token, into rows[place] and slots[place].
@@ -127,32 +144,32 @@ class Producer {
   static constexpr int kHelpers = 64, kFirstHelper = kProducers - kHelpers;
   static constexpr int kCopiers = kFirstHelper / 32;
   static_assert(kCopiers == kStages);
-  // For the first keys of a token with several blocks all are needed.
-  static constexpr int kFinders = kBlocks == 1 ? kHelpers : kProducers;
 
-  __device__ Producer(const AttentionParameters& of, Shared& shared, int rank)
+  __device__ Producer(const AttentionParameters& of, const CUtensorMap& queries, Shared& shared,
+                      int rank)
       : of_(of),
+        queries_(queries),
         shared_(shared),
         rank_(rank),
         thread_(static_cast<int>(threadIdx.x) - kConsumers) {}
 
-  // Tokens `token`, token + stride, ..
-  __device__ void run(int64_t token, int64_t stride, int64_t tokens) {
+  __device__ void run(int tokens) {
     const bool copies = uniform(thread_ / 32) < kCopiers;
+    // The first keys are waited for: all look them up.
+    const Slots slots = find_slots<kProducers>(of_, shared_, token_of(0), 0, thread_);
     if constexpr (kBlocks == 1) {
       if (copies) {
-        copy_tokens(token, stride, tokens);
+        copy_tokens(tokens);
       } else {
-        help_with_tokens(token, stride, tokens);
+        help_with_tokens(tokens);
       }
     } else {
-      const Slots slots = find_slots<kFinders>(of_, shared_, token, 0, thread_);
       if (thread_ == 0) barrier_arrive(&shared_.token_there);
       cluster_wait();
       if (copies) {
         copy(slots, 0);
       } else {
-        prepare_output(token, 0, slots.groups());
+        prepare_output(thread_ - kFirstHelper, 0);
       }
     }
   }
@@ -160,9 +177,14 @@ class Producer {
  private:
   using V = Values<kBlocks>;
 
-  __device__ void copy_tokens(int64_t token, int64_t stride, int64_t tokens) {
+  // The block's turn-th token.
+  __device__ static int token_of(int turn) {
+    return static_cast<int>(blockIdx.x) / kBlocks + turn * (static_cast<int>(gridDim.x) / kBlocks);
+  }
+
+  __device__ void copy_tokens(int tokens) {
 #pragma unroll 1
-    for (int turn = 0; token < tokens; ++turn, token += stride) {
+    for (int turn = 0; token_of(turn) < tokens; ++turn) {
       barrier_wait(&shared_.keys_there, turn & 1);
       const Slots slots = shared_.slots[turn % 2];
       barrier_arrive(&shared_.keys_taken);
@@ -173,39 +195,40 @@ class Producer {
   // The next token's keys when those of the token before this are copied, and its q when P of this
   // one is there. What is announced then has been waited for before by all: no barrier is two
   // phases on while a thread still waits for it.
-  __device__ void help_with_tokens(int64_t token, int64_t stride, int64_t tokens) {
-    const int helper = thread_ - kFirstHelper;
-    int groups = find_slots<kFinders>(of_, shared_, token, 0, helper).groups();
+  __device__ void help_with_tokens(int tokens) {
     barrier_arrive(&shared_.keys_there);
-    if (helper == 0) barrier_arrive(&shared_.token_there);
+    barrier_arrive(&shared_.token_there);
 #pragma unroll 1
-    for (int turn = 0; token < tokens; ++turn, token += stride) {
-      const int64_t next = token + stride;
-      int next_groups = 0;
-      if (next < tokens) {
+    for (int turn = 0; token_of(turn) < tokens; ++turn) {
+      // Addresses are computed anew: these threads have few registers.
+      int helper = thread_ - kFirstHelper;
+      renew(helper);
+      const bool last = token_of(turn + 1) >= tokens;
+      if (!last) {
         barrier_wait(&shared_.keys_taken, turn & 1);
-        next_groups = find_slots<kFinders>(of_, shared_, next, (turn + 1) % 2, helper).groups();
+        find_slots<kHelpers>(of_, shared_, token_of(turn + 1), (turn + 1) % 2, helper);
         barrier_arrive(&shared_.keys_there);
-        prefetch_query(next, helper);
+        if (helper == 0) bring_query(turn);
       }
-      prepare_output(token, turn, groups);
-      groups = next_groups;
-      if (next < tokens && helper == 0) bring_query(next);
+      prepare_output(helper, turn);
+      if (!last) {
+        barrier_wait(&shared_.query_there, turn & 1);
+        order_brought_query<kHelpers>(shared_, helper);
+        fence_shared_for_async();
+        barrier_arrive(&shared_.token_there);
+      }
     }
   }
 
-  // As it lies.
-  __device__ void bring_query(int64_t token) {
-    constexpr uint32_t kBytes = kHeads * kChannels * 2;
-    barrier_expect(&shared_.token_there, kBytes);
-    copy_bulk(shared_.query, of_.q + token * (kHeads * kChannels), kBytes, &shared_.token_there);
-  }
-
-  __device__ void prefetch_query(int64_t token, int helper) const {
-    constexpr int kTokenBytes = kHeads * kChannels * 2, kLine = 128;
-    const auto* q = reinterpret_cast<const uint8_t*>(of_.q) + token * kTokenBytes;
+  // The next token's, when nothing is multiplied with this one's.
+  __device__ void bring_query(int turn) {
+    barrier_wait(&shared_.weights_there, turn & 1);
+    barrier_expect(&shared_.query_there, kPanels * kPanelBytes);
 #pragma unroll 1
-    for (int i = helper; i < kTokenBytes / kLine; i += kHelpers) prefetch_line(q + i * kLine);
+    for (int panel = 0; panel < kPanels; ++panel) {
+      copy_box(shared_.query + panel * kPanelBytes, queries_, panel * 64,
+               token_of(turn + 1) * kHeads, &shared_.query_there);
+    }
   }
 
   // A token's keys for both products.
@@ -318,13 +341,17 @@ class Producer {
 
   // By the helpers, when P is there: the denominators over 2^56 and their inverses, and the turn
   // back.
-  __device__ void prepare_output(int64_t token, int turn, int groups) {
-    const int helper = thread_ - kFirstHelper;
+  __device__ void prepare_output(int helper, int turn) {
+    const int groups = shared_.slots[turn % 2].groups();
     static_assert(kHelpers == kHeads && kHelpers >= kPairs);
     float2 turned;
-    if (helper < kPairs) turned = turn_at(of_.positions[token], of_.frequencies[helper]);
+    const auto find_turn = [&] {
+      if (helper < kPairs) turned = turn_at(of_.positions[token_of(turn)], of_.frequencies[helper]);
+    };
+    if constexpr (kBlocks > 1) find_turn();
     const float sink = of_.sink[helper];
     barrier_wait(&shared_.weights_there, turn & 1);
+    if constexpr (kBlocks == 1) find_turn();
     if constexpr (kBlocks > 1) {
       for (int block = 0; block < kBlocks; ++block) {
         if (block != rank_) barrier_wait_for_cluster(&shared_.weights_from[block], 0);
@@ -341,6 +368,7 @@ class Producer {
   }
 
   const AttentionParameters& of_;
+  const CUtensorMap& queries_;
   Shared& shared_;
   const uint8_t* const* rows_ = nullptr;
   int rank_, thread_, copied_ = 0;

@@ -52,10 +52,11 @@ struct Shared {
   // And their inverses.
   alignas(16) float2 denominators[kHeads];
   float2 turns[kPairs];
-  // Stages of the ring. Where a token's keys lie, and that all who copy know; that q is there too;
-  // the blocks' largest scores; this block's P; what output takes. P of other blocks.
+  // Stages of the ring. Where a token's keys lie, and that all who copy know; that q is there, and
+  // in order; the blocks' largest scores; this block's P; what output takes. P of other blocks.
   Barrier full[kStages], empty[kStages];
-  Barrier keys_there, keys_taken, token_there, largest_there, weights_there, output_ready;
+  Barrier keys_there, keys_taken, query_there, token_there, largest_there, weights_there,
+      output_ready;
   Barrier weights_from[kAttentionMostBlocks];
 };
 static_assert(sizeof(Shared) <= 227 << 10);

@@ -20,6 +20,7 @@
 #include "backend/cuda/sparse_attention_producers.h"
 #include "backend/cuda/sparse_attention_scores.h"
 #include "backend/cuda/sparse_attention_values.h"
+#include "backend/cuda/tensor_map.h"
 
 namespace cachalot::cuda {
 namespace tiles {
@@ -51,17 +52,14 @@ __device__ void share_weights(Shared& shared, const AttentionShare& share, int g
 }
 
 template <int kBlocks>
-__device__ void consume(const AttentionParameters& of, Shared& shared, int rank, int64_t token,
-                        int64_t stride, int64_t tokens) {
+__device__ void consume(const AttentionParameters& of, Shared& shared, int rank, int token,
+                        int stride, int tokens) {
   const Place at;
-  order_query<false>(of, shared, token);
+  order_query(of, shared, token);
   int read = 0;
 #pragma unroll 1
   for (int turn = 0; token < tokens; ++turn, token += stride) {
     barrier_wait(&shared.token_there, turn & 1);
-    if constexpr (kBlocks == 1) {
-      if (turn > 0) order_query<true>(of, shared, token);
-    }
     const Slots slots = shared.slots[turn % 2];
     {
       Scores<kBlocks> scores(shared, slots, at, rank);
@@ -81,19 +79,21 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
 
 template <int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
-    attention_kernel(const __grid_constant__ AttentionParameters of, int tokens) {
+    attention_kernel(const __grid_constant__ AttentionParameters of,
+                     const __grid_constant__ CUtensorMap queries, int tokens) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int rank = blockIdx.x % kBlocks;
-  const int64_t token = blockIdx.x / kBlocks, stride = gridDim.x / kBlocks;
+  const int token = blockIdx.x / kBlocks, stride = gridDim.x / kBlocks;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(&shared.full[i], 32);
       barrier_init(&shared.empty[i], kConsumerWarps);
     }
-    barrier_init(&shared.keys_there, Producer<kBlocks>::kFinders);
+    barrier_init(&shared.keys_there, Producer<kBlocks>::kHelpers);
     barrier_init(&shared.keys_taken, Producer<kBlocks>::kCopiers * 32);
-    barrier_init(&shared.token_there, 1);
+    barrier_init(&shared.query_there, 1);
+    barrier_init(&shared.token_there, kBlocks == 1 ? Producer<kBlocks>::kHelpers : 1);
     barrier_init(&shared.largest_there, 1);
     barrier_init(&shared.weights_there, 1);
     barrier_init(&shared.output_ready, Producer<kBlocks>::kHelpers);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (uniform(threadIdx.x / kConsumers) != 0) {
     // The registers of 512 threads, 128 each, are all there are to hand over.
     give_registers<kBlocks == 1 ? 32 : 88>();
-    Producer<kBlocks>(of, shared, rank).run(token, stride, tokens);
+    Producer<kBlocks>(of, queries, shared, rank).run(tokens);
     if constexpr (kBlocks > 1) {
       cluster_arrive();
       cluster_wait();
@@ -137,8 +137,14 @@ void start(Queue& queue, const AttentionParameters& of, int64_t tokens) {
   // A block alone goes on with other tokens; a cluster has one.
   const int64_t blocks =
       kBlocks == 1 ? std::min<int64_t>(tokens, queue.multiprocessors()) : tokens * kBlocks;
+  const CUtensorMap queries = tensor_map(of.q, {.type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                                .rows = tokens * kHeads,
+                                                .columns = kChannels,
+                                                .row_bytes = kChannels * sizeof(__nv_bfloat16),
+                                                .box_rows = kHeads,
+                                                .box_columns = 64});
   launch(queue, "sparse_attention", attention_kernel<kBlocks>, launch_shape<kBlocks>(blocks), of,
-         static_cast<int>(tokens));
+         queries, static_cast<int>(tokens));
 }
 
 template <int kBlocks>
