@@ -16,8 +16,6 @@ inline constexpr int kConsumerWarps = kConsumers / 32;
 // swizzle.
 inline constexpr int kPanelBytes = kHeads * 128, kPanels = kChannels / 64;
 inline constexpr int kGroupBytes = kGroupKeys * kHeads * 2;
-// Products of a warpgroup under way at once, each with its fragments in registers.
-inline constexpr int kStepsUnderWay = 4;
 // Of the ring of packed rows.
 inline constexpr int kStages = 6, kStageBytes = 9216;
 

@@ -60,11 +60,11 @@ class Products {
       for (int i = 0; i < 32; ++i) sums_[tile][i] = 0;
     }
     const int window = uniform(slots_.window_groups()), groups = uniform(slots_.groups());
+    AwaitedWeights<kBlocks> weights(shared_, groups, rank_);
+    multiply_groups<true>(0, window, weights, read);
     if constexpr (kBlocks == 1) {
       multiply_ahead(window, groups, read);
     } else {
-      AwaitedWeights<kBlocks> weights(shared_, groups, rank_);
-      multiply_groups<true>(0, window, weights, read);
       multiply_groups<false>(window, groups, weights, read);
     }
 #pragma unroll
@@ -90,43 +90,34 @@ class Products {
     return (at_.group * 4 + at_.warp) * V::kWarpChannels + at_.row * V::kLaneChannels;
   }
 
-  using Steps = uint32_t[kStepsUnderWay][4];
-
-  // A tile of a group is decoded while those before are multiplied. A token has keys of the window,
-  // its own at least.
-  __device__ __forceinline__ void multiply_ahead(int window, int groups, int& read) {
-    Steps steps;
-    multiply_stage<true, true>(0, read, steps);
+  // Latents' groups begin .. end - 1: one is decoded while the one before is multiplied.
+  __device__ __forceinline__ void multiply_ahead(int begin, int end, int& read) {
+    if (begin == end) return;
+    uint32_t steps[2][V::kTiles][4];
+    multiply_pair<true>(begin, read, steps);
 #pragma unroll 1
-    for (int group = V::kWindowGroups; group < window; group += V::kWindowGroups) {
-      multiply_stage<true, false>(group, read, steps);
-    }
-#pragma unroll 1
-    for (int group = window; group < groups; group += V::kLatentGroups) {
-      multiply_stage<false, false>(group, read, steps);
-    }
+    for (int group = begin + 2; group < end; group += 2) multiply_pair<false>(group, read, steps);
     wgmma_wait<0>();
   }
 
-  template <bool window, bool first>
-  __device__ __forceinline__ void multiply_stage(int group, int& read, Steps& steps) {
-    constexpr int kGroups = window ? V::kWindowGroups : V::kLatentGroups;
-    static_assert(V::kTiles == kStepsUnderWay);
+  template <bool first>
+  __device__ __forceinline__ void multiply_pair(int group, int& read,
+                                                uint32_t (&steps)[2][V::kTiles][4]) {
     const uint64_t operand = shared_descriptor(shared_.weights, SharedLayout::swizzle_128, 1024);
     const RingPlace stage(read);
     barrier_wait(&shared_.full[stage.stage], stage.parity);
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      const KeyCodes<window> codes(*this, shared_.ring[stage.stage], i);
+    for (int i = 0; i < 2; ++i) {
+      if (!first) wgmma_wait<1>();
+      decode_latents(shared_.ring[stage.stage], i, steps[i]);
+      wgmma_fence();
 #pragma unroll
       for (int tile = 0; tile < V::kTiles; ++tile) {
-        if (!first || i > 0) wgmma_wait<kStepsUnderWay - 1>();
-        codes.decode(tile, steps[tile]);
-        wgmma_fence();
-        wgmma_bf16<64, Contiguous::other>(
-            sums_[tile], steps[tile], advance_descriptor(operand, (group + i) * kGroupBytes), true);
-        wgmma_commit();
+        wgmma_bf16<64, Contiguous::other>(sums_[tile], steps[i][tile],
+                                          advance_descriptor(operand, (group + i) * kGroupBytes),
+                                          true);
       }
+      wgmma_commit();
     }
     release_stage(shared_, stage, 1);
     ++read;
@@ -149,9 +140,11 @@ class Products {
         if (i > 0 && i % 2 == 0 && first + i >= end) break;
         const RingPlace stage(read);
         if (i % kStageGroups == 0) barrier_wait(&shared_.full[stage.stage], stage.parity);
-        const KeyCodes<window> codes(*this, shared_.ring[stage.stage], i % kStageGroups);
-#pragma unroll
-        for (int tile = 0; tile < V::kTiles; ++tile) codes.decode(tile, steps[i][tile]);
+        if (window) {
+          decode_window(shared_.ring[stage.stage], i % kStageGroups, steps[i]);
+        } else {
+          decode_latents(shared_.ring[stage.stage], i % kStageGroups, steps[i]);
+        }
         if ((i + 1) % kStageGroups == 0 || first + i + 1 == end) {
           release_stage(shared_, stage, V::kWarpgroups == 1 ? 2 : 1);
           ++read;
@@ -174,59 +167,59 @@ class Products {
     }
   }
 
-  // A lane's channels of its four keys of a group. Keys 0, 1 are columns 2 quad + 0, 1 of the
-  // k-step, keys 2, 3 these + 8; four rows apart in the stage.
-  template <bool window>
-  class KeyCodes {
-   public:
-    __device__ __forceinline__ KeyCodes(const Products& of, const uint8_t* stage, int within) {
-      constexpr int kPitch = window ? V::kWindowPitch : V::kLatentPitch;
-      const uint8_t* row = stage + (within * kGroupKeys + of.at_.quad) * kPitch;
-      const uint8_t* codes = row + of.lane_channel() / (window ? 1 : 2);
-      const uint8_t* scale = row;
-      if constexpr (window) {
-        scale += V::kWindowCodes + of.rank_ * (16 / kBlocks) + of.lane_channel() / 32;
-      } else {
-        scale += V::kLatentCodes + (kBlocks == 1 ? 0 : of.rank_ * (32 / kBlocks) % 16) +
-                 of.lane_channel() / 16;
-      }
-      uint32_t scales[4];
+  // Keys 0, 1 of a lane are columns 2 quad + 0, 1 of the k-step, keys 2, 3 these + 8; four rows
+  // apart in the stage.
+  __device__ __forceinline__ void decode_latents(const uint8_t* stage, int within,
+                                                 uint32_t (&steps)[V::kTiles][4]) const {
+    constexpr int kBytes = V::kLaneChannels / 2;
+    const uint8_t* row = stage + (within * kGroupKeys + at_.quad) * V::kLatentPitch;
+    const uint8_t* codes = row + lane_channel() / 2;
+    const uint8_t* scale = row + V::kLatentCodes +
+                           (kBlocks == 1 ? 0 : rank_ * (32 / kBlocks) % 16) + lane_channel() / 16;
+    uint32_t words[4], scales[4];
 #pragma unroll
-      for (int key = 0; key < 4; ++key) {
-        words_[key] = load_bytes<V::kLaneChannels / (window ? 1 : 2)>(codes + key * 4 * kPitch);
-        scales[key] = scale[key * 4 * kPitch];
-      }
+    for (int key = 0; key < 4; ++key) {
+      words[key] = load_bytes<kBytes>(codes + key * 4 * V::kLatentPitch).x;
+      scales[key] = scale[key * 4 * V::kLatentPitch];
+    }
 #pragma unroll
-      for (int two = 0; two < 2; ++two) {
-        const uint32_t both = scales[2 * two] + scales[2 * two + 1] * 0x10000u;
-        multipliers_[two] = window ? window_multiplier(both) : latent_multiplier(both);
+    for (int two = 0; two < 2; ++two) {
+      const uint32_t multiplier =
+          latent_multiplier(scales[2 * two] + scales[2 * two + 1] * 0x10000u);
+#pragma unroll
+      for (int i = 0; i < kBytes; ++i) {
+        const uint32_t codes_of_both = pick_bytes(words[2 * two], words[2 * two + 1], i);
+        steps[i][2 * two] = decode_e2m1<0>(codes_of_both, multiplier);
+        steps[i][2 * two + 1] = decode_e2m1<1>(codes_of_both, multiplier);
       }
     }
+  }
 
-    // The fragments of a tile: two channels.
-    __device__ __forceinline__ void decode(int tile, uint32_t (&out)[4]) const {
+  __device__ __forceinline__ void decode_window(const uint8_t* stage, int within,
+                                                uint32_t (&steps)[V::kTiles][4]) const {
+    constexpr int kBytes = V::kLaneChannels;
+    const uint8_t* row = stage + (within * kGroupKeys + at_.quad) * V::kWindowPitch;
+    const uint8_t* codes = row + lane_channel();
+    const uint8_t* scale = row + V::kWindowCodes + rank_ * (16 / kBlocks) + lane_channel() / 32;
+    uint2 words[4];
+    uint32_t scales[4];
 #pragma unroll
-      for (int two = 0; two < 2; ++two) {
-        const uint2 a = words_[2 * two], b = words_[2 * two + 1];
-        if constexpr (window) {
+    for (int key = 0; key < 4; ++key) {
+      words[key] = load_bytes<kBytes>(codes + key * 4 * V::kWindowPitch);
+      scales[key] = scale[key * 4 * V::kWindowPitch];
+    }
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int byte = 2 * tile + i;
-            const uint32_t codes = pick_bytes(byte < 4 ? a.x : a.y, byte < 4 ? b.x : b.y, byte % 4);
-            out[2 * two + i] = decode_e4m3(codes, multipliers_[two]);
-          }
-        } else {
-          const uint32_t codes = pick_bytes(a.x, b.x, tile);
-          out[2 * two] = decode_e2m1<0>(codes, multipliers_[two]);
-          out[2 * two + 1] = decode_e2m1<1>(codes, multipliers_[two]);
-        }
+    for (int two = 0; two < 2; ++two) {
+      const uint32_t multiplier =
+          window_multiplier(scales[2 * two] + scales[2 * two + 1] * 0x10000u);
+#pragma unroll
+      for (int i = 0; i < kBytes; ++i) {
+        const uint2 a = words[2 * two], b = words[2 * two + 1];
+        steps[i / 2][2 * two + i % 2] =
+            decode_e4m3(pick_bytes(i < 4 ? a.x : a.y, i < 4 ? b.x : b.y, i % 4), multiplier);
       }
     }
-
-   private:
-    uint2 words_[4];
-    uint32_t multipliers_[2];
-  };
+  }
 
   template <bool turned>
   __device__ __forceinline__ void write_heads(__nv_bfloat16* o, const float2* turns) const {
