@@ -74,10 +74,11 @@ __device__ void order_brought_query(Shared& shared, int thread) {
   }
 }
 
-// By kFinders threads, `thread` of them: the keys of a token, into rows[place] and slots[place].
-template <int kFinders>
+// By kFinders threads, `thread` of them: the keys of a token, into rows[place] and slots[place],
+// and who has the scores of which.
+template <int kBlocks, int kFinders>
 __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token, int place,
-                            int thread) {
+                            int thread, int rank) {
   // A thread's at once. Loads first: a page is two loads away, the row of a window key as well.
   constexpr int kMost = std::min(4, (kMostSlots + kFinders - 1) / kFinders);
   constexpr bool kAllAtOnce = kMost * kFinders >= kMostSlots;
@@ -131,6 +132,19 @@ __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64
   for (int i = 0; i < kFinders / 32; ++i) out.latents = max(out.latents, shared.counts[i]);
   out.latents = uniform(out.latents);
   if (thread == 0) shared.slots[place] = out;
+  constexpr int kRounds = attention_most_rounds(kBlocks);
+  static_assert(kConsumerWarps * kRounds <= kFinders && kRounds <= 8);
+  if (thread < kConsumerWarps * kRounds) {
+    const int warp = thread / kRounds, round = thread % kRounds;
+    const AttentionChunk chunk =
+        attention_score_chunks(attention_share(out.groups(), kBlocks, rank), out.window_groups())
+            .at(2 * round + warp / 4);
+    const int group = chunk.first + warp % 4, slot = group * kGroupKeys;
+    const int keys = max(0, min(kGroupKeys, out.keys_end(slot) - slot));
+    shared.own_groups[place][warp].of_round[round] = {
+        warp % 4 < chunk.count ? static_cast<uint8_t>(group) : OwnGroup::kNone,
+        static_cast<uint8_t>(keys)};
+  }
   // What follows may write counts again.
   meet();
   return out;
@@ -156,7 +170,8 @@ class Producer {
   __device__ void run(int tokens) {
     const bool copies = uniform(thread_ / 32) < kCopiers;
     // The first keys are waited for: all look them up.
-    const Slots slots = find_slots<kProducers>(of_, shared_, token_of(0), 0, thread_);
+    const Slots slots =
+        find_slots<kBlocks, kProducers>(of_, shared_, token_of(0), 0, thread_, rank_);
     if constexpr (kBlocks == 1) {
       if (copies) {
         copy_tokens(tokens);
@@ -206,7 +221,7 @@ class Producer {
       const bool last = token_of(turn + 1) >= tokens;
       if (!last) {
         barrier_wait(&shared_.keys_taken, turn & 1);
-        find_slots<kHelpers>(of_, shared_, token_of(turn + 1), (turn + 1) % 2, helper);
+        find_slots<kBlocks, kHelpers>(of_, shared_, token_of(turn + 1), (turn + 1) % 2, helper, 0);
         barrier_arrive(&shared_.keys_there);
         if (helper == 0) bring_query(turn);
       }
@@ -339,10 +354,8 @@ class Producer {
     return key / 16 * 16 + key % 8 / 2 + key % 2 * 4 + key % 16 / 8 * 8;
   }
 
-  // By the helpers, when P is there: the denominators over 2^56 and their inverses, and the turn
-  // back.
+  // By the helpers, when P is there: the inverses of the denominators over 2^56, and the turn back.
   __device__ void prepare_output(int helper, int turn) {
-    const int groups = shared_.slots[turn % 2].groups();
     static_assert(kHelpers == kHeads && kHelpers >= kPairs);
     float2 turned;
     const auto find_turn = [&] {
@@ -357,12 +370,14 @@ class Producer {
         if (block != rank_) barrier_wait_for_cluster(&shared_.weights_from[block], 0);
       }
     }
-    float sum = 0;
-#pragma unroll 8
-    for (int i = 0; i < groups; ++i) sum += shared_.sums[i][helper];
-    sum += expf(sink - shared_.largest[helper] * (of_.scale * kValueScaleInverse));
-    sum /= kValueScaleInverse;
-    shared_.denominators[helper] = {sum, __frcp_rn(sum)};
+    uint32_t count = 0;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) count += shared_.sums[block][helper];
+    // The next token's are added from zero.
+    if constexpr (kBlocks == 1) shared_.sums[0][helper] = 0;
+    const float sum = static_cast<float>(count) * 0x1p-22f +
+                      expf(sink - shared_.largest[helper] * (of_.scale * kValueScaleInverse));
+    shared_.inverses[helper] = kValueScaleInverse / sum;
     if (helper < kPairs) shared_.turns[helper] = turned;
     barrier_arrive(&shared_.output_ready);
   }

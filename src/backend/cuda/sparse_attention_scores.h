@@ -133,16 +133,16 @@ __device__ __forceinline__ void multiply_window(const uint8_t* stage, const Plac
 
 // One of the 16 heads of a thread's columns in registers for each of the eight rows of lanes, which
 // hold other keys: `combined` over the rows, of heads 8 j + 2 quad + 0, 1; j is returned.
-template <class Combine>
-__device__ __forceinline__ int over_rows(float (&values)[16], float (&out)[2], Combine combine) {
+template <class T, class Combine>
+__device__ __forceinline__ int over_rows(T (&values)[16], T (&out)[2], Combine combine) {
   const int lane = threadIdx.x % 32;
   const auto halve = [&](auto count) {
     constexpr int kHalf = decltype(count)::value;
     const bool upper = lane & 2 * kHalf;
 #pragma unroll
     for (int i = 0; i < kHalf; ++i) {
-      const float low = values[i], high = values[i + kHalf];
-      const float received = __shfl_xor_sync(~0u, upper ? low : high, 2 * kHalf);
+      const T low = values[i], high = values[i + kHalf];
+      const T received = __shfl_xor_sync(~0u, upper ? low : high, 2 * kHalf);
       values[i] = combine(upper ? high : low, received);
     }
   };
@@ -161,9 +161,10 @@ class Scores {
   // Rounds in which a chunk may be of the window.
   static constexpr int kWindowRounds = kBlocks == 1 ? (kAttentionMostWindowTiles + 1) / 2 : kRounds;
 
-  __device__ Scores(Shared& shared, const Slots& slots, const Place& at, int rank)
+  // place: of the token's slots.
+  __device__ Scores(Shared& shared, int place, const Slots& slots, const Place& at, int rank)
       : shared_(shared),
-        slots_(slots),
+        place_(place),
         at_(at),
         rank_(rank),
         share_(attention_share(slots.groups(), kBlocks, rank)),
@@ -219,14 +220,15 @@ class Scores {
 
   // The largest of each head over all keys, in all blocks, to shared memory.
   __device__ void find_largest() {
+    own_ = shared_.own_groups[place_][at_.group * 4 + at_.warp];
     float largest[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) largest[i] = -INFINITY;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      const int group = group_of(round);
-      if (group < 0) continue;
-      mask(group, scores_[round]);
+      const OwnGroup own = own_.of_round[round];
+      if (own.group == OwnGroup::kNone) continue;
+      mask(own.keys, scores_[round]);
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         float& of_head = largest[i / 4 * 2 + i % 2];
@@ -263,12 +265,14 @@ class Scores {
       shifts[i] = -two.x * exponent_scale;
       shifts[i + 1] = -two.y * exponent_scale;
     }
+    uint32_t sums[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sums[i] = 0;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      const int group = group_of(round);
-      if (group < 0) continue;
-      uint8_t* rows = shared_.weights + group * kGroupBytes + at_.row * 128 + at_.quad * 4;
-      float sums[16];
+      const OwnGroup own = own_.of_round[round];
+      if (own.group == OwnGroup::kNone) continue;
+      uint8_t* rows = shared_.weights + own.group * kGroupBytes + at_.row * 128 + at_.quad * 4;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
 #pragma unroll
@@ -278,21 +282,24 @@ class Scores {
           const float second = exp2_approximately(fmaf(two[1], exponent_scale, shifts[2 * j + 1]));
           *reinterpret_cast<__nv_bfloat162*>(rows + row * 8 * 128 + ((j ^ at_.row) << 4)) =
               __floats2bfloat162_rn(first, second);
-          sums[2 * j] = row == 0 ? first : sums[2 * j] + first;
-          sums[2 * j + 1] = row == 0 ? second : sums[2 * j + 1] + second;
+          sums[2 * j] += counted(first);
+          sums[2 * j + 1] += counted(second);
         }
       }
-      float two[2];
-      const int j = over_rows(sums, two, [](float a, float b) { return a + b; });
-      *reinterpret_cast<float2*>(&shared_.sums[group][8 * j + 2 * at_.quad]) = {two[0], two[1]};
+    }
+    uint32_t two[2];
+    const int j = over_rows(sums, two, [](uint32_t a, uint32_t b) { return a + b; });
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      atomicAdd(&shared_.sums[rank_][8 * j + 2 * at_.quad + i], two[i]);
     }
   }
 
  private:
-  // The group of keys that this warp multiplied in a round, -1: none.
-  __device__ int group_of(int round) const {
-    const AttentionChunk chunk = chunks_.at(2 * round + at_.group);
-    return at_.warp < chunk.count ? chunk.first + at_.warp : -1;
+  // An exponential, at most 1, in units of 2^-22: the bits of what it is above 2. Those of 2 itself
+  // add up to a multiple of 2^32 over a group's 16 keys.
+  __device__ static uint32_t counted(float exponential) {
+    return __float_as_uint(exponential + 2.0f);
   }
 
   // multiply(turn, quarter) of all four.
@@ -312,8 +319,7 @@ class Scores {
   }
 
   // Scores of slots without a key.
-  __device__ __forceinline__ void mask(int group, float (&scores)[32]) const {
-    const int slot = group * kGroupKeys, keys = slots_.keys_end(slot) - slot;
+  __device__ __forceinline__ void mask(int keys, float (&scores)[32]) const {
     if (keys >= kGroupKeys) return;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -338,11 +344,12 @@ class Scores {
   }
 
   Shared& shared_;
-  const Slots& slots_;
+  int place_;
   const Place& at_;
   int rank_;
   AttentionShare share_;
   AttentionChunks chunks_;
+  OwnGroups own_;
   float scores_[kRounds][32];
 };
 

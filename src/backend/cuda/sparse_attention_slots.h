@@ -33,22 +33,34 @@ struct Slots {
   }
 };
 
+// The group of keys whose scores a warp has of a round, and how many keys it has: a group of a pair
+// may be without.
+struct OwnGroup {
+  static constexpr uint8_t kNone = 255;
+  uint8_t group, keys;
+};
+struct alignas(16) OwnGroups {
+  OwnGroup of_round[8];
+};
+
 struct Shared {
   alignas(1024) uint8_t query[kPanels * kPanelBytes];
   alignas(1024) uint8_t weights[kMostGroups * kGroupBytes];
   alignas(1024) uint8_t ring[kStages][kStageBytes];
-  // Sums of a group's exponentials.
-  alignas(16) float sums[kMostGroups][kHeads];
+  // Sums of a block's exponentials, in units of 2^-22: of whole numbers, so that their order does
+  // not matter.
+  alignas(16) uint32_t sums[kAttentionMostBlocks][kHeads];
   // Where a token's keys lie, of this and the next.
   const uint8_t* rows[2][kMostSlots];
   Slots slots[2];
+  OwnGroups own_groups[2][kConsumerWarps];
   int counts[kProducers / 32];
   // Largest unscaled scores: of a warp, of each block of the cluster, of all keys.
   alignas(16) float largest_of_warp[kConsumerWarps][kHeads];
   alignas(16) float largest_of_block[kAttentionMostBlocks][kHeads];
   alignas(16) float largest[kHeads];
-  // And their inverses.
-  alignas(16) float2 denominators[kHeads];
+  // Of the denominators.
+  alignas(16) float inverses[kHeads];
   float2 turns[kPairs];
   // Stages of the ring. Where a token's keys lie, and that all who copy know; that q is there, and
   // in order; the blocks' largest scores; this block's P; what output takes. P of other blocks.

@@ -33,21 +33,20 @@ __device__ void share_weights(Shared& shared, const AttentionShare& share, int g
   consumers_meet();
   if (threadIdx.x == 0) barrier_arrive(&shared.weights_there);
   if constexpr (kBlocks > 1) {
-    constexpr int kSumBytes = kHeads * sizeof(float);
+    constexpr int kSumBytes = kHeads * sizeof(uint32_t);
     // A warp for each block: a warp starts copies one after the other.
     const int block = threadIdx.x / 32;
     if (threadIdx.x % 32 != 0 || block >= kBlocks || block == rank) return;
     const AttentionShare theirs = attention_share(groups, kBlocks, block);
     barrier_expect(&shared.weights_from[block],
-                   (theirs.end - theirs.begin) * (kGroupBytes + kSumBytes));
+                   (theirs.end - theirs.begin) * kGroupBytes + kSumBytes);
     const int own = share.end - share.begin;
-    if (own == 0) return;
     const uint32_t there = address_in_block(&shared.weights_from[rank], block);
     const auto copy = [&](const void* from, uint32_t bytes) {
       copy_to_block(address_in_block(from, block), from, bytes, there);
     };
-    copy(shared.weights + share.begin * kGroupBytes, own * kGroupBytes);
-    copy(shared.sums[share.begin], own * kSumBytes);
+    if (own > 0) copy(shared.weights + share.begin * kGroupBytes, own * kGroupBytes);
+    copy(shared.sums[rank], kSumBytes);
   }
 }
 
@@ -62,7 +61,7 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
     barrier_wait(&shared.token_there, turn & 1);
     const Slots slots = shared.slots[turn % 2];
     {
-      Scores<kBlocks> scores(shared, slots, at, rank);
+      Scores<kBlocks> scores(shared, turn % 2, slots, at, rank);
       scores.multiply(read);
       scores.find_largest();
       scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
@@ -101,6 +100,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_barrier_init();
     if (kBlocks > 1) barrier_expect(&shared.largest_there, (kBlocks - 1) * kHeads * sizeof(float));
   }
+  if (threadIdx.x < kHeads) shared.sums[rank][threadIdx.x] = 0;
   __syncthreads();
   if constexpr (kBlocks > 1) cluster_arrive();
   wait_for_inputs();

@@ -230,22 +230,15 @@ class Products {
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      // Denominators and their correctly rounded inverses.
-      const float4 two =
-          *reinterpret_cast<const float4*>(&shared_.denominators[8 * j + 2 * at_.quad]);
+      const float2 two = *reinterpret_cast<const float2*>(&shared_.inverses[8 * j + 2 * at_.quad]);
 #pragma unroll
       for (int head = 0; head < 2; ++head) {
-        const float denominator = head == 0 ? two.x : two.z, inverse = head == 0 ? two.y : two.w;
-        // The correctly rounded quotient: one step of Newton's.
-        const auto quotient = [&](float value) {
-          const float near = value * inverse;
-          return fmaf(fmaf(-near, denominator, value), inverse, near);
-        };
+        const float inverse = head == 0 ? two.x : two.y;
         __nv_bfloat162 out[V::kTiles];
 #pragma unroll
         for (int tile = 0; tile < V::kTiles; ++tile) {
           const float* four = &sums_[tile][4 * j + head];
-          out[tile] = __floats2bfloat162_rn(quotient(four[0]), quotient(four[2]));
+          out[tile] = __floats2bfloat162_rn(four[0] * inverse, four[2] * inverse);
           if (turned) {
             const float2 back = rotate_pair(__low2float(out[tile]), __high2float(out[tile]),
                                             of_tiles[tile].x, -of_tiles[tile].y);
