@@ -30,51 +30,41 @@ __device__ inline void release_stage(Shared& shared, const RingPlace& at, int ti
   for (int i = 0; i < times; ++i) barrier_arrive(&shared.empty[at.stage]);
 }
 
-// Scores of 64 keys are made in four quarters of 128 channels, two panels of q, and a quarter in
-// two halves of four k-steps: the fragments of one are decoded while the half before is multiplied.
-using HalfSteps = uint32_t[4][4];
+// Scores of 64 keys are made in four quarters of 128 channels, two panels of q: eight k-steps. The
+// fragments of the next kAtOnce are decoded while those before are multiplied. A warp that starts
+// several products at once waits until the last can start, and decodes nothing meanwhile; but one
+// at a time are more instructions. With two or four blocks a token the compiler serializes more
+// than one at once, for want of registers as it says (C7512).
+template <int kBlocks>
+inline constexpr int kStepsAtOnce = kBlocks == 2 || kBlocks == 4 ? 1 : 4;
+enum class Quarter { first, behind };
+using Steps = uint32_t[8][4];
 
-// How a quarter is multiplied: with the half before under way, which the first has not, or on its
-// own. The compiler takes the former for one block a token alone: with fewer scores in registers it
-// serializes the products, for want of registers (C7512).
-enum class Turn { first, behind, alone };
-
-// query: the quarter's first panel. decode(half, steps): makes a half's fragments.
-template <Turn turn, class Decode>
-__device__ __forceinline__ void multiply_quarter(uint64_t query, HalfSteps (&steps)[2],
-                                                 float (&scores)[32], Decode decode) {
-  const auto multiply = [&](int half) {
+// query: the quarter's first panel. decode(step, fragments).
+template <Quarter quarter, int kAtOnce, class Decode>
+__device__ __forceinline__ void multiply_quarter(uint64_t query, Steps& steps, float (&scores)[32],
+                                                 Decode decode) {
+  // Groups of products under way, each with its fragments.
+  constexpr int kUnderWay = kAtOnce == 1 ? 4 : 2;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      wgmma_bf16<64>(scores, steps[half][i], advance_descriptor(query, half * kPanelBytes + i * 32),
-                     true);
-    }
-  };
-  if constexpr (turn == Turn::alone) {
-    decode(0, steps[0]);
-    decode(1, steps[1]);
+  for (int first = 0; first < 8; first += kAtOnce) {
+    if (quarter == Quarter::behind || first >= kUnderWay * kAtOnce) wgmma_wait<kUnderWay - 1>();
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) decode(first + i, steps[(first + i) % (kUnderWay * kAtOnce)]);
     wgmma_fence();
-    multiply(0);
-    multiply(1);
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_hold(scores);
-  } else {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (turn == Turn::behind) wgmma_wait<1>();
-      decode(half, steps[half]);
-      wgmma_fence();
-      multiply(half);
-      wgmma_commit();
+    for (int step = first; step < first + kAtOnce; ++step) {
+      wgmma_bf16<64>(scores, steps[step % (kUnderWay * kAtOnce)],
+                     advance_descriptor(query, step / 4 * kPanelBytes + step % 4 * 32), true);
     }
+    wgmma_commit();
   }
 }
 
 // The second of two quarters in a stage if `piece` is 1.
-template <Turn turn>
+template <Quarter quarter, int kAtOnce>
 __device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Place& at, int piece,
-                                                 uint64_t query, HalfSteps (&steps)[2],
+                                                 uint64_t query, Steps& steps,
                                                  float (&scores)[32]) {
   const int key = at.warp * 16 + at.row;
   const uint8_t* from = stage + score_piece(key, at.quad, piece);
@@ -89,43 +79,45 @@ __device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Pla
     const uint32_t two = *reinterpret_cast<const uint16_t*>(scales + row * 8 * 16);
     multipliers[row] = latent_multiplier(__byte_perm(two, 0, 0x4140));
   }
-  multiply_quarter<turn>(query, steps, scores, [&](int half, HalfSteps& out) {
+  multiply_quarter<quarter, kAtOnce>(query, steps, scores, [&](int step, uint32_t(&out)[4]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       // 16 channels have a scale.
       const uint32_t multiplier =
-          __byte_perm(multipliers[row], multipliers[row], half == 0 ? 0x1010 : 0x3232);
-#pragma unroll
-      for (int w = 0; w < 2; ++w) {
-        const uint32_t word = words[row][half * 2 + w], upper_bytes = word >> 8;
-        out[2 * w][row] = decode_e2m1<0>(word, multiplier);
-        out[2 * w][row + 2] = decode_e2m1<1>(word, multiplier);
-        out[2 * w + 1][row] = decode_e2m1<0>(upper_bytes, multiplier);
-        out[2 * w + 1][row + 2] = decode_e2m1<1>(upper_bytes, multiplier);
-      }
+          __byte_perm(multipliers[row], multipliers[row], step < 4 ? 0x1010 : 0x3232);
+      const uint32_t word = words[row][step / 2], codes = step % 2 == 0 ? word : word >> 8;
+      out[row] = decode_e2m1<0>(codes, multiplier);
+      out[row + 2] = decode_e2m1<1>(codes, multiplier);
     }
   });
 }
 
 // Quarter `part` of window rows.
-template <Turn turn>
+template <Quarter quarter, int kAtOnce>
 __device__ __forceinline__ void multiply_window(const uint8_t* stage, const Place& at, int part,
-                                                uint64_t query, HalfSteps (&steps)[2],
-                                                float (&scores)[32]) {
+                                                uint64_t query, Steps& steps, float (&scores)[32]) {
   const int key = at.warp * 16 + at.row;
   const uint8_t* scales = stage + kScoreScales + key * 16 + part * 4 + at.quad;
   const uint32_t multipliers[2] = {window_multiplier(scales[0] * 0x10001u),
                                    window_multiplier(scales[8 * 16] * 0x10001u)};
-  multiply_quarter<turn>(query, steps, scores, [&](int half, HalfSteps& out) {
+  uint32_t words[2][4];
+  multiply_quarter<quarter, kAtOnce>(query, steps, scores, [&](int step, uint32_t(&out)[4]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const auto four =
-          *reinterpret_cast<const uint4*>(stage + score_piece(key, at.quad, half) + row * 8 * 128);
-      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+      if (step % 4 == 0) {
+        const auto four = *reinterpret_cast<const uint4*>(
+            stage + score_piece(key, at.quad, step / 4) + row * 8 * 128);
+        words[row][0] = four.x;
+        words[row][1] = four.y;
+        words[row][2] = four.z;
+        words[row][3] = four.w;
+      }
 #pragma unroll
-      for (int pair = 0; pair < 8; ++pair) {
-        const uint32_t codes = pick_bytes(words[pair / 4 * 2], words[pair / 4 * 2 + 1], pair % 4);
-        out[pair / 2][row + pair % 2 * 2] = decode_e4m3(codes, multipliers[row]);
+      for (int i = 0; i < 2; ++i) {
+        const int pair = step % 4 * 2 + i;
+        const uint32_t codes =
+            pick_bytes(words[row][pair / 4 * 2], words[row][pair / 4 * 2 + 1], pair % 4);
+        out[row + i * 2] = decode_e4m3(codes, multipliers[row]);
       }
     }
   });
@@ -159,7 +151,7 @@ class Scores {
  public:
   static constexpr int kRounds = attention_most_rounds(kBlocks);
   // Rounds in which a chunk may be of the window.
-  static constexpr int kWindowRounds = kBlocks == 1 ? (kAttentionMostWindowTiles + 1) / 2 : kRounds;
+  static constexpr int kWindowRounds = std::min(kRounds, (kAttentionMostWindowTiles + 1) / 2);
 
   // place: of the token's slots.
   __device__ Scores(Shared& shared, int place, const Slots& slots, const Place& at, int rank)
@@ -190,19 +182,19 @@ class Scores {
         barrier_wait(&shared_.full[stage.stage], stage.parity);
         return stage;
       };
-      HalfSteps steps[2];
-      const auto latents = [&](auto turn, int quarter) {
+      Steps steps;
+      const auto latents = [&](auto kind, int quarter) {
         const RingPlace stage = wait_for(quarter / 2);
-        multiply_latents<turn.value>(shared_.ring[stage.stage], at_, quarter % 2,
-                                     advance_descriptor(query, quarter * 2 * kPanelBytes), steps,
-                                     scores_[round]);
+        multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
+            shared_.ring[stage.stage], at_, quarter % 2,
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
         if (quarter % 2 == 1) release_stage(shared_, stage, 2);
       };
-      const auto window = [&](auto turn, int quarter) {
+      const auto window = [&](auto kind, int quarter) {
         const RingPlace stage = wait_for(quarter);
-        multiply_window<turn.value>(shared_.ring[stage.stage], at_, quarter,
-                                    advance_descriptor(query, quarter * 2 * kPanelBytes), steps,
-                                    scores_[round]);
+        multiply_window<kind.value, kStepsAtOnce<kBlocks>>(
+            shared_.ring[stage.stage], at_, quarter,
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
         release_stage(shared_, stage, 2);
       };
       if (mine == kLatentParts) {
@@ -302,20 +294,16 @@ class Scores {
     return __float_as_uint(exponential + 2.0f);
   }
 
-  // multiply(turn, quarter) of all four.
+  // multiply(kind, quarter) of all four.
   template <class Multiply>
   __device__ __forceinline__ static void in_quarters(Multiply multiply, float (&scores)[32]) {
-    constexpr bool kAhead = kBlocks == 1;
-    if constexpr (kAhead) multiply(std::integral_constant<Turn, Turn::first>{}, 0);
-    constexpr Turn kTurn = kAhead ? Turn::behind : Turn::alone;
+    multiply(std::integral_constant<Quarter, Quarter::first>{}, 0);
 #pragma unroll 1
-    for (int quarter = kAhead ? 1 : 0; quarter < 4; ++quarter) {
-      multiply(std::integral_constant<Turn, kTurn>{}, quarter);
+    for (int quarter = 1; quarter < 4; ++quarter) {
+      multiply(std::integral_constant<Quarter, Quarter::behind>{}, quarter);
     }
-    if constexpr (kAhead) {
-      wgmma_wait<0>();
-      wgmma_hold(scores);
-    }
+    wgmma_wait<0>();
+    wgmma_hold(scores);
   }
 
   // Scores of slots without a key.

@@ -107,14 +107,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   let_next_start();
   if (uniform(threadIdx.x / kConsumers) != 0) {
     // The registers of 512 threads, 128 each, are all there are to hand over.
-    give_registers<kBlocks == 1 ? 32 : 88>();
+    give_registers<32>();
     Producer<kBlocks>(of, queries, shared, rank).run(tokens);
     if constexpr (kBlocks > 1) {
       cluster_arrive();
       cluster_wait();
     }
   } else {
-    take_registers<kBlocks == 1 ? 224 : 168>();
+    take_registers<224>();
     consume<kBlocks>(of, shared, rank, token, stride, tokens);
     // This block has all it is sent; when all say so, all that was sent has been read.
     if constexpr (kBlocks > 1) {
