@@ -316,9 +316,9 @@ class Producer {
       // All scales of a row are one piece.
       copy_rows<V::kWindowCodes, 1, V::kWindowPitch>(to, chunk, kChannels);
     } else {
-      constexpr int kPieces = kBlocks == 1 ? 2 : 1;
+      constexpr int kPieces = V::kSlices == 1 ? 2 : 1;
       copy_rows<V::kLatentCodes, kPieces, V::kLatentPitch>(
-          to, chunk, kChannels / 2 + rank_ * (32 / kBlocks) / 16 * 16);
+          to, chunk, kChannels / 2 + V::slice(rank_) * (32 / V::kSlices) / 16 * 16);
     }
     end_stage();
   }
@@ -331,7 +331,7 @@ class Producer {
     static_assert(kPieces <= 32 && kKeys <= kGroupKeys);
     const int key = lane() / kPieces, piece = lane() % kPieces * 16;
     const uint32_t first = to + place(key) * kPitch + piece;
-    const int from = rank_ * kCodes + piece;
+    const int from = V::slice(rank_) * kCodes + piece;
 #pragma unroll 1
     for (int group = 0; group < chunk.count; ++group) {
 #pragma unroll

@@ -264,7 +264,6 @@ class Scores {
     for (int round = 0; round < kRounds; ++round) {
       const OwnGroup own = own_.of_round[round];
       if (own.group == OwnGroup::kNone) continue;
-      uint8_t* rows = shared_.weights + own.group * kGroupBytes + at_.row * 128 + at_.quad * 4;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
 #pragma unroll
@@ -272,8 +271,9 @@ class Scores {
           const float* two = &scores_[round][4 * j + 2 * row];
           const float first = exp2_approximately(fmaf(two[0], exponent_scale, shifts[2 * j]));
           const float second = exp2_approximately(fmaf(two[1], exponent_scale, shifts[2 * j + 1]));
-          *reinterpret_cast<__nv_bfloat162*>(rows + row * 8 * 128 + ((j ^ at_.row) << 4)) =
-              __floats2bfloat162_rn(first, second);
+          *reinterpret_cast<__nv_bfloat162*>(
+              shared_.weights + Values<kBlocks>::weights_at(own.group, at_.row + row * 8, j) +
+              at_.quad * 4) = __floats2bfloat162_rn(first, second);
           sums[2 * j] += counted(first);
           sums[2 * j + 1] += counted(second);
         }

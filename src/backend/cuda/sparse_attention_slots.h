@@ -3,6 +3,7 @@
 
 #include "backend/cuda/plan/attention_plan.h"
 #include "backend/cuda/ptx/async_copy.h"
+#include "backend/cuda/ptx/wgmma.h"
 #include "backend/cuda/sparse_attention_keys.h"
 
 namespace cachalot::cuda::tiles {
@@ -12,10 +13,8 @@ inline constexpr int kPairs = kAttentionPairs, kGroupKeys = kAttentionGroupKeys;
 inline constexpr int kMostGroups = kAttentionMostGroups, kMostSlots = kMostGroups * kGroupKeys;
 inline constexpr int kConsumers = 256, kProducers = 256, kThreads = kConsumers + kProducers;
 inline constexpr int kConsumerWarps = kConsumers / 32;
-// q as 8 panels of 64 heads x 64 channels, P as rows of 64 heads, a group after the other; 128-byte
-// swizzle.
+// q as 8 panels of 64 heads x 64 channels, 128-byte swizzle.
 inline constexpr int kPanelBytes = kHeads * 128, kPanels = kChannels / 64;
-inline constexpr int kGroupBytes = kGroupKeys * kHeads * 2;
 // Of the ring of packed rows.
 inline constexpr int kStages = 6, kStageBytes = 9216;
 
@@ -45,7 +44,7 @@ struct alignas(16) OwnGroups {
 
 struct Shared {
   alignas(1024) uint8_t query[kPanels * kPanelBytes];
-  alignas(1024) uint8_t weights[kMostGroups * kGroupBytes];
+  alignas(1024) uint8_t weights[kMostGroups * kGroupKeys * kHeads * 2];
   alignas(1024) uint8_t ring[kStages][kStageBytes];
   // Sums of a block's exponentials, in units of 2^-22: of whole numbers, so that their order does
   // not matter.
@@ -88,30 +87,46 @@ struct RingPlace {
       : stage(count % kStages), parity(static_cast<uint32_t>(count / kStages) & 1) {}
 };
 
-// How a block holds the channels it multiplies P with: its share of all, of which a warp has a
-// strip and a lane a few neighbours; and how many groups of keys, and in which rows, a stage of the
-// ring holds of them.
+// What a block multiplies with P: a slice of the channels, of which a warp has a strip and a lane a
+// few neighbours, for all heads or, with eight blocks, for half of them: P comes from the other
+// blocks slowly. And how many groups of keys, and in which rows, a stage of the ring holds of it.
 template <int kBlocks>
 struct Values {
-  static constexpr int kBlockChannels = kChannels / kBlocks;
-  // Of 128 threads: with 64 channels the first alone.
-  static constexpr int kWarpgroups = kBlockChannels > 64 ? 2 : 1;
-  static constexpr int kWarpChannels = kBlockChannels / kWarpgroups / 4;
+  static constexpr int kHeadParts = kBlocks == 8 ? 2 : 1, kSlices = kBlocks / kHeadParts;
+  __device__ static int slice(int rank) { return rank % kSlices; }
+  __device__ static int head_part(int rank) { return rank / kSlices; }
+
+  static constexpr int kBlockChannels = kChannels / kSlices;
+  static constexpr int kWarpChannels = kBlockChannels / kConsumerWarps;
   static constexpr int kLaneChannels = kWarpChannels / 8;
   // Products: M = 64 channels, two of each lane.
   static constexpr int kTiles = kLaneChannels / 2;
   // Bytes of a row: codes, and the pieces of 16 bytes that hold their scales. The rows of four
   // quads of lanes lie in different banks.
   static constexpr int kLatentCodes = kBlockChannels / 2, kWindowCodes = kBlockChannels;
-  static constexpr int kLatentPitch = kLatentCodes + (kBlocks == 1 ? 32 : 16);
-  static constexpr int kWindowPitch = kWindowCodes + (kBlocks <= 2 ? 32 : 16);
-  static constexpr int kLatentGroups = kBlocks <= 2 ? 2 : kBlocks;
-  static constexpr int kWindowGroups = kBlocks == 1 ? 1 : kBlocks == 2 ? 2 : 4;
+  static constexpr int kLatentPitch = kLatentCodes + (kSlices == 1 ? 32 : 16);
+  static constexpr int kWindowPitch = kWindowCodes + (kSlices <= 2 ? 32 : 16);
+  static constexpr int kLatentGroups = kSlices <= 2 ? 2 : 4;
+  static constexpr int kWindowGroups = kSlices == 1 ? 1 : kLatentGroups;
   static_assert(kLatentGroups * kGroupKeys * kLatentPitch <= kStageBytes);
   static_assert(kWindowGroups * kGroupKeys * kWindowPitch <= kStageBytes);
 
   __device__ static AttentionChunks chunks(const Slots& slots) {
     return {{0, slots.groups()}, slots.window_groups(), kWindowGroups, kLatentGroups};
+  }
+
+  // P: of each part of the heads the groups' keys as rows, whose swizzle is as wide as they are.
+  static constexpr int kHeadsOfPart = kHeads / kHeadParts;
+  static constexpr int kGroupBytes = kGroupKeys * kHeadsOfPart * 2;
+  static constexpr int kPartBytes = kMostGroups * kGroupBytes;
+  static constexpr SharedLayout kLayout =
+      kHeadParts == 1 ? SharedLayout::swizzle_128 : SharedLayout::swizzle_64;
+  // Where a group's key `row` has the eight heads from 8 j on.
+  __device__ static int weights_at(int group, int row, int j) {
+    constexpr int kPieces = kHeadsOfPart / 8;
+    const int swizzle = kHeadParts == 1 ? row % 8 : row / 2 % 4;
+    return j / kPieces * kPartBytes + group * kGroupBytes + row * kHeadsOfPart * 2 +
+           ((j % kPieces ^ swizzle) << 4);
   }
 };
 

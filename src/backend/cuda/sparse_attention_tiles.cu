@@ -33,19 +33,23 @@ __device__ void share_weights(Shared& shared, const AttentionShare& share, int g
   consumers_meet();
   if (threadIdx.x == 0) barrier_arrive(&shared.weights_there);
   if constexpr (kBlocks > 1) {
+    using V = Values<kBlocks>;
     constexpr int kSumBytes = kHeads * sizeof(uint32_t);
     // A warp for each block: a warp starts copies one after the other.
     const int block = threadIdx.x / 32;
     if (threadIdx.x % 32 != 0 || block >= kBlocks || block == rank) return;
     const AttentionShare theirs = attention_share(groups, kBlocks, block);
     barrier_expect(&shared.weights_from[block],
-                   (theirs.end - theirs.begin) * kGroupBytes + kSumBytes);
+                   (theirs.end - theirs.begin) * V::kGroupBytes + kSumBytes);
     const int own = share.end - share.begin;
     const uint32_t there = address_in_block(&shared.weights_from[rank], block);
     const auto copy = [&](const void* from, uint32_t bytes) {
       copy_to_block(address_in_block(from, block), from, bytes, there);
     };
-    if (own > 0) copy(shared.weights + share.begin * kGroupBytes, own * kGroupBytes);
+    if (own > 0) {
+      copy(shared.weights + V::head_part(block) * V::kPartBytes + share.begin * V::kGroupBytes,
+           own * V::kGroupBytes);
+    }
     copy(shared.sums[rank], kSumBytes);
   }
 }
@@ -67,12 +71,10 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
       scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
       share_weights<kBlocks>(shared, scores.share(), slots.groups(), rank);
     }
-    if (at.group < Values<kBlocks>::kWarpgroups) {
-      Products<kBlocks> products(shared, slots, at, rank);
-      products.multiply(read);
-      barrier_wait(&shared.output_ready, turn & 1);
-      products.write(of, token);
-    }
+    Products<kBlocks> products(shared, slots, at, rank);
+    products.multiply(read);
+    barrier_wait(&shared.output_ready, turn & 1);
+    products.write(of, token);
   }
 }
 

@@ -57,15 +57,15 @@ class Products {
 #pragma unroll
     for (int tile = 0; tile < V::kTiles; ++tile) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) sums_[tile][i] = 0;
+      for (int i = 0; i < V::kHeadsOfPart / 2; ++i) sums_[tile][i] = 0;
     }
     const int window = uniform(slots_.window_groups()), groups = uniform(slots_.groups());
     AwaitedWeights<kBlocks> weights(shared_, groups, rank_);
-    multiply_groups<true>(0, window, weights, read);
-    if constexpr (kBlocks == 1) {
-      multiply_ahead(window, groups, read);
+    if constexpr (kBlocks <= 2) {
+      multiply_window(window, weights, read);
+      multiply_latents(window, groups, weights, read);
     } else {
-      multiply_groups<false>(window, groups, weights, read);
+      multiply_in_batches(window, groups, weights, read);
     }
 #pragma unroll
     for (int tile = 0; tile < V::kTiles; ++tile) wgmma_hold(sums_[tile]);
@@ -73,14 +73,15 @@ class Products {
 
   // The quotient, the turn back, a lane's channels of each of its heads at once.
   __device__ void write(const AttentionParameters& of, int64_t token) const {
-    const int channel = rank_ * V::kBlockChannels + lane_channel();
-    __nv_bfloat16* o = of.o + token * (kHeads * kChannels) + 2 * at_.quad * kChannels + channel;
+    const int channel = V::slice(rank_) * V::kBlockChannels + lane_channel();
+    const int head = V::head_part(rank_) * V::kHeadsOfPart + 2 * at_.quad;
+    __nv_bfloat16* o = of.o + (token * kHeads + head) * kChannels + channel;
     // Channels of a warp are all turned or all not.
     const int turned = channel - (kChannels - 2 * kPairs);
     if (uniform(turned - at_.row * V::kLaneChannels) < 0) {
-      write_heads<false>(o, nullptr);
+      write_heads<false>(o, head, nullptr);
     } else {
-      write_heads<true>(o, shared_.turns + turned / 2);
+      write_heads<true>(o, head, shared_.turns + turned / 2);
     }
   }
 
@@ -90,80 +91,115 @@ class Products {
     return (at_.group * 4 + at_.warp) * V::kWarpChannels + at_.row * V::kLaneChannels;
   }
 
+  // Two groups of the window, which come in pairs, are decoded, then multiplied.
+  __device__ __forceinline__ void multiply_window(int groups, AwaitedWeights<kBlocks>& weights,
+                                                  int& read) {
+    uint32_t steps[2][V::kTiles][4];
+#pragma unroll 1
+    for (int group = 0; group < groups; group += 2) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const RingPlace stage(read);
+        if (i % V::kWindowGroups == 0) barrier_wait(&shared_.full[stage.stage], stage.parity);
+        decode_window(shared_.ring[stage.stage], i % V::kWindowGroups, steps[i]);
+        if ((i + 1) % V::kWindowGroups == 0) {
+          release_stage(shared_, stage, 1);
+          ++read;
+        }
+      }
+      weights.wait_for(group + 1);
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) multiply_group(group + i, steps[i]);
+      wgmma_commit();
+      wgmma_wait<0>();
+    }
+  }
+
   // Latents' groups begin .. end - 1: one is decoded while the one before is multiplied.
-  __device__ __forceinline__ void multiply_ahead(int begin, int end, int& read) {
+  __device__ __forceinline__ void multiply_latents(int begin, int end,
+                                                   AwaitedWeights<kBlocks>& weights, int& read) {
     if (begin == end) return;
     uint32_t steps[2][V::kTiles][4];
-    multiply_pair<true>(begin, read, steps);
+    multiply_pair<true>(begin, weights, read, steps);
 #pragma unroll 1
-    for (int group = begin + 2; group < end; group += 2) multiply_pair<false>(group, read, steps);
+    for (int group = begin + 2; group < end; group += 2) {
+      multiply_pair<false>(group, weights, read, steps);
+    }
     wgmma_wait<0>();
   }
 
   template <bool first>
-  __device__ __forceinline__ void multiply_pair(int group, int& read,
-                                                uint32_t (&steps)[2][V::kTiles][4]) {
-    const uint64_t operand = shared_descriptor(shared_.weights, SharedLayout::swizzle_128, 1024);
+  __device__ __forceinline__ void multiply_pair(int group, AwaitedWeights<kBlocks>& weights,
+                                                int& read, uint32_t (&steps)[2][V::kTiles][4]) {
     const RingPlace stage(read);
     barrier_wait(&shared_.full[stage.stage], stage.parity);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!first) wgmma_wait<1>();
       decode_latents(shared_.ring[stage.stage], i, steps[i]);
+      if (i == 0) weights.wait_for(group + 1);
       wgmma_fence();
-#pragma unroll
-      for (int tile = 0; tile < V::kTiles; ++tile) {
-        wgmma_bf16<64, Contiguous::other>(sums_[tile], steps[i][tile],
-                                          advance_descriptor(operand, (group + i) * kGroupBytes),
-                                          true);
-      }
+      multiply_group(group + i, steps[i]);
       wgmma_commit();
     }
     release_stage(shared_, stage, 1);
     ++read;
   }
 
-  // Groups begin .. end - 1, of one format. A few are decoded, then multiplied and waited for.
-  template <bool window>
-  __device__ __forceinline__ void multiply_groups(int begin, int end,
-                                                  AwaitedWeights<kBlocks>& weights, int& read) {
-    constexpr int kStageGroups = window ? V::kWindowGroups : V::kLatentGroups;
-    constexpr int kBatch = kBlocks == 1 ? 2 : kBlocks;
-    static_assert(kBatch % kStageGroups == 0);
-    const uint64_t operand = shared_descriptor(shared_.weights, SharedLayout::swizzle_128, 1024);
-    uint32_t steps[kBatch][V::kTiles][4];
+  // Several blocks: a few stages are decoded, as long as P is on its way, then multiplied.
+  __device__ __forceinline__ void multiply_in_batches(int window, int groups,
+                                                      AwaitedWeights<kBlocks>& weights, int& read) {
+    constexpr int kBatch = kBlocks == 8 ? 4 : 3, kStageGroups = V::kLatentGroups;
+    static_assert(V::kWindowGroups == kStageGroups);
+    uint32_t steps[kBatch][kStageGroups][V::kTiles][4];
+    int group = 0;
 #pragma unroll 1
-    for (int first = begin; first < end; first += kBatch) {
+    while (group < groups) {
+      int first = group, counts[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        // Groups come in pairs.
-        if (i > 0 && i % 2 == 0 && first + i >= end) break;
-        const RingPlace stage(read);
-        if (i % kStageGroups == 0) barrier_wait(&shared_.full[stage.stage], stage.parity);
-        if (window) {
-          decode_window(shared_.ring[stage.stage], i % kStageGroups, steps[i]);
-        } else {
-          decode_latents(shared_.ring[stage.stage], i % kStageGroups, steps[i]);
+        const bool of_window = group < window;
+        counts[i] = min(kStageGroups, (of_window ? window : groups) - group);
+        if (counts[i] == 0) continue;
+        const RingPlace stage(read++);
+        barrier_wait(&shared_.full[stage.stage], stage.parity);
+        const uint8_t* from = shared_.ring[stage.stage];
+#pragma unroll
+        for (int k = 0; k < kStageGroups; ++k) {
+          if (of_window) {
+            decode_window(from, k, steps[i][k]);
+          } else {
+            decode_latents(from, k, steps[i][k]);
+          }
         }
-        if ((i + 1) % kStageGroups == 0 || first + i + 1 == end) {
-          release_stage(shared_, stage, V::kWarpgroups == 1 ? 2 : 1);
-          ++read;
-        }
+        release_stage(shared_, stage, 1);
+        group += counts[i];
       }
-      weights.wait_for(min(first + kBatch, end) - 1);
+      weights.wait_for(group - 1);
+      wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        const int group = first + i;
-        if (i > 0 && i % 2 == 0 && group >= end) break;
-        if (i % 2 == 0) wgmma_fence();
 #pragma unroll
-        for (int tile = 0; tile < V::kTiles; ++tile) {
-          wgmma_bf16<64, Contiguous::other>(sums_[tile], steps[i][tile],
-                                            advance_descriptor(operand, group * kGroupBytes), true);
+        for (int k = 0; k < kStageGroups; ++k) {
+          // Groups come in pairs.
+          if (k % 2 == 0 && k >= counts[i]) break;
+          multiply_group(first + k, steps[i][k]);
         }
+        first += counts[i];
       }
       wgmma_commit();
       wgmma_wait<0>();
+    }
+  }
+
+  __device__ __forceinline__ void multiply_group(int group, const uint32_t (&steps)[V::kTiles][4]) {
+    const uint64_t operand = shared_descriptor(
+        shared_.weights + V::head_part(rank_) * V::kPartBytes, V::kLayout, 8 * V::kHeadsOfPart * 2);
+#pragma unroll
+    for (int tile = 0; tile < V::kTiles; ++tile) {
+      wgmma_bf16<V::kHeadsOfPart, Contiguous::other>(
+          sums_[tile], steps[tile], advance_descriptor(operand, group * V::kGroupBytes), true);
     }
   }
 
@@ -175,7 +211,8 @@ class Products {
     const uint8_t* row = stage + (within * kGroupKeys + at_.quad) * V::kLatentPitch;
     const uint8_t* codes = row + lane_channel() / 2;
     const uint8_t* scale = row + V::kLatentCodes +
-                           (kBlocks == 1 ? 0 : rank_ * (32 / kBlocks) % 16) + lane_channel() / 16;
+                           (V::kSlices == 1 ? 0 : V::slice(rank_) * (32 / V::kSlices) % 16) +
+                           lane_channel() / 16;
     uint32_t words[4], scales[4];
 #pragma unroll
     for (int key = 0; key < 4; ++key) {
@@ -200,7 +237,8 @@ class Products {
     constexpr int kBytes = V::kLaneChannels;
     const uint8_t* row = stage + (within * kGroupKeys + at_.quad) * V::kWindowPitch;
     const uint8_t* codes = row + lane_channel();
-    const uint8_t* scale = row + V::kWindowCodes + rank_ * (16 / kBlocks) + lane_channel() / 32;
+    const uint8_t* scale =
+        row + V::kWindowCodes + V::slice(rank_) * (16 / V::kSlices) + lane_channel() / 32;
     uint2 words[4];
     uint32_t scales[4];
 #pragma unroll
@@ -222,15 +260,16 @@ class Products {
   }
 
   template <bool turned>
-  __device__ __forceinline__ void write_heads(__nv_bfloat16* o, const float2* turns) const {
+  __device__ __forceinline__ void write_heads(__nv_bfloat16* o, int first,
+                                              const float2* turns) const {
     float2 of_tiles[V::kTiles];
 #pragma unroll
     for (int tile = 0; tile < V::kTiles; ++tile) {
       of_tiles[tile] = turned ? turns[tile] : make_float2(1, 0);
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float2 two = *reinterpret_cast<const float2*>(&shared_.inverses[8 * j + 2 * at_.quad]);
+    for (int j = 0; j < V::kHeadsOfPart / 8; ++j) {
+      const float2 two = *reinterpret_cast<const float2*>(&shared_.inverses[first + 8 * j]);
 #pragma unroll
       for (int head = 0; head < 2; ++head) {
         const float inverse = head == 0 ? two.x : two.y;
@@ -266,7 +305,7 @@ class Products {
   const Slots& slots_;
   const Place& at_;
   int rank_;
-  float sums_[V::kTiles][32];
+  float sums_[V::kTiles][V::kHeadsOfPart / 2];
 };
 
 }  // namespace cachalot::cuda::tiles
