@@ -63,14 +63,16 @@ __global__ void __launch_bounds__(kThreads)
   const int head = blockIdx.y, head_dim = of.head_dim;
   const int64_t token = blockIdx.x;
   const int64_t at = (token * of.heads + head) * head_dim;
-  const WindowOfToken window = window_of(of, token);
+  const WindowOfToken window = window_of(of, token_of_step(of, token));
   int latents = 0;
   for (int i = threadIdx.x; i < window.count; i += kThreads) rows[i] = window_key(of, window, i);
   for (int first = 0; first < of.chosen_count; first += kThreads) {
     const int i = first + threadIdx.x;
     const int32_t entry = i < of.chosen_count ? of.chosen[token * of.chosen_count + i] : -1;
     if (entry >= 0) {
-      rows[window.count + i] = latent_key(of, page_of_entry(of, window.slot, entry), entry);
+      const int32_t index = entry / of.rows_per_page;
+      rows[window.count + i] =
+          latent_key(of, page_of(of, window.slot, index), entry - index * of.rows_per_page);
     }
     latents += __syncthreads_count(entry >= 0);
   }

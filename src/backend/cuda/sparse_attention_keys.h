@@ -35,16 +35,23 @@ struct WindowOfToken {
   int32_t first, count;
 };
 
-__device__ inline WindowOfToken window_of(const AttentionParameters& of, int64_t token) {
+// What a step says of a token, by loads that wait for no other.
+struct TokenOfStep {
+  int32_t position, slot, first_row, held;
+};
+__device__ inline TokenOfStep token_of_step(const AttentionParameters& of, int64_t token) {
+  return {of.positions[token], of.slots[token], of.first_rows[token],
+          of.window_starts == nullptr ? 0 : of.window_starts[token]};
+}
+
+__device__ inline WindowOfToken window_of(const AttentionParameters& of, const TokenOfStep& token) {
   WindowOfToken out;
-  const int32_t position = of.positions[token];
-  out.slot = of.slots[token];
-  out.first_row = of.first_rows[token];
+  out.slot = token.slot;
+  out.first_row = token.first_row;
   out.start = of.positions[out.first_row];
-  const int32_t held = of.window_starts == nullptr ? 0 : of.window_starts[token];
-  const int32_t reach = of.block > 0 ? out.start - of.window : position - of.window + 1;
-  const int32_t last = of.block > 0 ? out.start + of.block - 1 : position;
-  out.first = max(max(0, reach), held);
+  const int32_t reach = of.block > 0 ? out.start - of.window : token.position - of.window + 1;
+  const int32_t last = of.block > 0 ? out.start + of.block - 1 : token.position;
+  out.first = max(max(0, reach), token.held);
   out.count = max(0, last - out.first + 1);
   return out;
 }
@@ -61,16 +68,12 @@ __device__ inline const uint8_t* window_key(const AttentionParameters& of,
   return of.ring + row * of.window_row_bytes;
 }
 
-// The page of an entry, and with it where its row lies.
-__device__ inline int32_t page_of_entry(const AttentionParameters& of, int32_t slot,
-                                        int32_t entry) {
-  const int32_t index = of.page_shift >= 0 ? entry >> of.page_shift : entry / of.rows_per_page;
+// A latent: row `within` of a page.
+__device__ inline int32_t page_of(const AttentionParameters& of, int32_t slot, int32_t index) {
   return __ldg(of.table + static_cast<int64_t>(slot) * of.pages_per_slot + index);
 }
 __device__ inline const uint8_t* latent_key(const AttentionParameters& of, int32_t page,
-                                            int32_t entry) {
-  const int32_t within =
-      of.page_shift >= 0 ? entry & (of.rows_per_page - 1) : entry % of.rows_per_page;
+                                            int32_t within) {
   const int64_t row = static_cast<int64_t>(page) * of.rows_per_page + within;
   return of.latents + row * of.latent_row_bytes;
 }

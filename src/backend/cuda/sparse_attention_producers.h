@@ -79,13 +79,17 @@ __device__ void order_brought_query(Shared& shared, int thread) {
 template <int kBlocks, int kFinders>
 __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token, int place,
                             int thread, int rank) {
-  // A thread's at once. Loads first: a page is two loads away, the row of a window key as well.
+  // Of a thread at once. Loads first: a page is two loads away, the row of a window key as well.
   constexpr int kMost = std::min(4, (kMostSlots + kFinders - 1) / kFinders);
   constexpr bool kAllAtOnce = kMost * kFinders >= kMostSlots;
   const auto meet = [] { sync_threads_of(kFindersMeet, kFinders); };
-  int32_t entries[kMost], pages[kMost];
+  int32_t pages[kMost], within[kMost];
   int last = 0;
-  const int32_t slot = __ldg(of.slots + token);
+  TokenOfStep of_step = token_of_step(of, token);
+  // The compiler does not move these loads to where they are used.
+  renew(of_step.position);
+  renew(of_step.slot);
+  renew(of_step.first_row);
   const int32_t* chosen = of.chosen + token * of.chosen_count;
   const int slots_of_latents = attention_groups(of.chosen_count) * kGroupKeys;
   // Slots without a key have the first one's row; without branches, or loads would wait for each
@@ -95,18 +99,29 @@ __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       const int at = first + i * kFinders + thread;
-      entries[i] = __ldg(chosen + min(at, of.chosen_count - 1));
-      if (at >= of.chosen_count) entries[i] = -1;
+      within[i] = __ldg(chosen + min(at, of.chosen_count - 1));
+      if (at >= of.chosen_count) within[i] = -1;
     }
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
-      if (entries[i] >= 0) last = first + i * kFinders + thread + 1;
-      entries[i] = entries[i] >= 0 ? entries[i] : other;
-      pages[i] = page_of_entry(of, slot, entries[i]);
+      if (within[i] >= 0) last = first + i * kFinders + thread + 1;
+      within[i] = within[i] >= 0 ? within[i] : other;
+    }
+    if (of.page_shift >= 0) {
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) pages[i] = within[i] >> of.page_shift;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) pages[i] = within[i] / of.rows_per_page;
+    }
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      within[i] -= pages[i] * of.rows_per_page;
+      pages[i] = page_of(of, of_step.slot, pages[i]);
     }
   };
   if (kAllAtOnce && slots_of_latents > 0) load_pages(0);
-  const WindowOfToken window = window_of(of, token);
+  const WindowOfToken window = window_of(of, of_step);
   Slots out;
   out.window_keys = window.count;
   out.window_end = uniform(attention_groups(window.count) * kGroupKeys);
@@ -121,7 +136,7 @@ __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       const int at = first + i * kFinders + thread;
-      if (at < slots_of_latents) rows[out.window_end + at] = latent_key(of, pages[i], entries[i]);
+      if (at < slots_of_latents) rows[out.window_end + at] = latent_key(of, pages[i], within[i]);
     }
   }
   last = __reduce_max_sync(~0u, last);
