@@ -74,11 +74,11 @@ __device__ void order_brought_query(Shared& shared, int thread) {
   }
 }
 
-// By kFinders threads, `thread` of them: the keys of a token, into rows[place] and slots[place],
-// and who has the scores of which.
-template <int kBlocks, int kFinders>
+// By kFinders threads, `thread` of them: the keys of a token, into rows[place]. They do something
+// else together before they look up the next.
+template <int kFinders>
 __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64_t token, int place,
-                            int thread, int rank) {
+                            int thread) {
   // Of a thread at once. Loads first: a page is two loads away, the row of a window key as well.
   constexpr int kMost = std::min(4, (kMostSlots + kFinders - 1) / kFinders);
   constexpr bool kAllAtOnce = kMost * kFinders >= kMostSlots;
@@ -146,22 +146,6 @@ __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64
 #pragma unroll
   for (int i = 0; i < kFinders / 32; ++i) out.latents = max(out.latents, shared.counts[i]);
   out.latents = uniform(out.latents);
-  if (thread == 0) shared.slots[place] = out;
-  constexpr int kRounds = attention_most_rounds(kBlocks);
-  static_assert(kConsumerWarps * kRounds <= kFinders && kRounds <= 8);
-  if (thread < kConsumerWarps * kRounds) {
-    const int warp = thread / kRounds, round = thread % kRounds;
-    const AttentionChunk chunk =
-        attention_score_chunks(attention_share(out.groups(), kBlocks, rank), out.window_groups())
-            .at(2 * round + warp / 4);
-    const int group = chunk.first + warp % 4, slot = group * kGroupKeys;
-    const int keys = max(0, min(kGroupKeys, out.keys_end(slot) - slot));
-    shared.own_groups[place][warp].of_round[round] = {
-        warp % 4 < chunk.count ? static_cast<uint8_t>(group) : OwnGroup::kNone,
-        static_cast<uint8_t>(keys)};
-  }
-  // What follows may write counts again.
-  meet();
   return out;
 }
 
@@ -185,8 +169,12 @@ class Producer {
   __device__ void run(int tokens) {
     const bool copies = uniform(thread_ / 32) < kCopiers;
     // The first keys are waited for: all look them up.
-    const Slots slots =
-        find_slots<kBlocks, kProducers>(of_, shared_, token_of(0), 0, thread_, rank_);
+    const Slots slots = find_slots<kProducers>(of_, shared_, token_of(0), 0, thread_);
+    if (!copies) {
+      announce(slots, 0, thread_ - kFirstHelper);
+      if constexpr (kBlocks == 1) barrier_arrive(&shared_.keys_there);
+      barrier_arrive(&shared_.token_there);
+    }
     if constexpr (kBlocks == 1) {
       if (copies) {
         copy_tokens(tokens);
@@ -194,7 +182,6 @@ class Producer {
         help_with_tokens(tokens);
       }
     } else {
-      if (thread_ == 0) barrier_arrive(&shared_.token_there);
       cluster_wait();
       if (copies) {
         copy(slots, 0);
@@ -226,8 +213,6 @@ class Producer {
   // one is there. What is announced then has been waited for before by all: no barrier is two
   // phases on while a thread still waits for it.
   __device__ void help_with_tokens(int tokens) {
-    barrier_arrive(&shared_.keys_there);
-    barrier_arrive(&shared_.token_there);
 #pragma unroll 1
     for (int turn = 0; token_of(turn) < tokens; ++turn) {
       // Addresses are computed anew: these threads have few registers.
@@ -236,7 +221,9 @@ class Producer {
       const bool last = token_of(turn + 1) >= tokens;
       if (!last) {
         barrier_wait(&shared_.keys_taken, turn & 1);
-        find_slots<kBlocks, kHelpers>(of_, shared_, token_of(turn + 1), (turn + 1) % 2, helper, 0);
+        const int place = (turn + 1) % 2;
+        announce(find_slots<kHelpers>(of_, shared_, token_of(turn + 1), place, helper), place,
+                 helper);
         barrier_arrive(&shared_.keys_there);
         if (helper == 0) bring_query(turn);
       }
@@ -248,6 +235,26 @@ class Producer {
         barrier_arrive(&shared_.token_there);
       }
     }
+  }
+
+  // By the helpers: a token's slots, and which warp has the scores of which of them.
+  __device__ void announce(const Slots& slots, int place, int helper) {
+    if (helper == 0) shared_.slots[place] = slots;
+    constexpr int kRounds = attention_most_rounds(kBlocks);
+    static_assert(kConsumerWarps * kRounds <= kHelpers && kRounds <= 8);
+    if (helper >= kConsumerWarps * kRounds) return;
+    const int warp = helper % kConsumerWarps, round = helper / kConsumerWarps;
+    const AttentionChunk chunk =
+        attention_score_chunks(own_share(slots), slots.window_groups()).at(2 * round + warp / 4);
+    const int group = chunk.first + warp % 4, slot = group * kGroupKeys;
+    const int keys = max(0, min(kGroupKeys, slots.keys_end(slot) - slot));
+    shared_.own_groups[place][warp].of_round[round] = {
+        warp % 4 < chunk.count ? static_cast<uint8_t>(group) : OwnGroup::kNone,
+        static_cast<uint8_t>(keys)};
+  }
+
+  __device__ AttentionShare own_share(const Slots& slots) const {
+    return attention_share(slots.window_groups(), slots.groups(), kBlocks, rank_);
   }
 
   // The next token's, when nothing is multiplied with this one's.
@@ -286,8 +293,7 @@ class Producer {
   }
 
   __device__ void copy_scores(const Slots& slots) {
-    const AttentionShare share = attention_share(slots.groups(), kBlocks, rank_);
-    const AttentionChunks chunks = attention_score_chunks(share, slots.window_groups());
+    const AttentionChunks chunks = attention_score_chunks(own_share(slots), slots.window_groups());
 #pragma unroll 1
     for (int first = 0; first < chunks.count(); first += 2) {
       const int parts = max(score_parts(chunks.at(first)), score_parts(chunks.at(first + 1)));

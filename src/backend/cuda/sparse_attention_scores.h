@@ -146,6 +146,11 @@ __device__ __forceinline__ int over_rows(T (&values)[16], T (&out)[2], Combine c
   return lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
 }
 
+// Whether a warp sends what it has of P as soon as that is there: for more blocks starting copies
+// would take too long.
+template <int kBlocks>
+inline constexpr bool kSendsAhead = kBlocks == 2;
+
 template <int kBlocks>
 class Scores {
  public:
@@ -159,10 +164,9 @@ class Scores {
         place_(place),
         at_(at),
         rank_(rank),
-        share_(attention_share(slots.groups(), kBlocks, rank)),
-        chunks_(attention_score_chunks(share_, slots.window_groups())) {}
-
-  __device__ const AttentionShare& share() const { return share_; }
+        chunks_(attention_score_chunks(
+            attention_share(slots.window_groups(), slots.groups(), kBlocks, rank),
+            slots.window_groups())) {}
 
   // All products. `read`: the ring's stages that are behind; counted on.
   __device__ __forceinline__ void multiply(int& read) {
@@ -250,6 +254,7 @@ class Scores {
   // P and the sums of its exponentials. exponent_scale: to scores in units of log2(e); the exponent
   // is off by as much as rounding a score to FP32 costs, and the weight by 2^-22.
   __device__ void weigh(float exponent_scale) {
+    using V = Values<kBlocks>;
     float shifts[16];
 #pragma unroll
     for (int i = 0; i < 16; i += 2) {
@@ -272,12 +277,13 @@ class Scores {
           const float first = exp2_approximately(fmaf(two[0], exponent_scale, shifts[2 * j]));
           const float second = exp2_approximately(fmaf(two[1], exponent_scale, shifts[2 * j + 1]));
           *reinterpret_cast<__nv_bfloat162*>(
-              shared_.weights + Values<kBlocks>::weights_at(own.group, at_.row + row * 8, j) +
-              at_.quad * 4) = __floats2bfloat162_rn(first, second);
+              shared_.weights + at_.quad * 4 + V::weights_at(own.group, at_.row, j) +
+              row * V::kEightRows) = __floats2bfloat162_rn(first, second);
           sums[2 * j] += counted(first);
           sums[2 * j + 1] += counted(second);
         }
       }
+      if constexpr (kSendsAhead<kBlocks>) send_weights(own.group);
     }
     uint32_t two[2];
     const int j = over_rows(sums, two, [](uint32_t a, uint32_t b) { return a + b; });
@@ -288,6 +294,19 @@ class Scores {
   }
 
  private:
+  // What this warp has of P, to the other blocks.
+  __device__ void send_weights(int group) const {
+    using V = Values<kBlocks>;
+    fence_shared_for_async();
+    __syncwarp();
+    const int block = threadIdx.x % 32;
+    if (block >= kBlocks || block == rank_) return;
+    const uint8_t* from =
+        shared_.weights + V::head_part(block) * V::kPartBytes + group * V::kGroupBytes;
+    copy_to_block(address_in_block(from, block), from, V::kGroupBytes,
+                  address_in_block(&shared_.weights_from[rank_], block));
+  }
+
   // An exponential, at most 1, in units of 2^-22: the bits of what it is above 2. Those of 2 itself
   // add up to a multiple of 2^32 over a group's 16 keys.
   __device__ static uint32_t counted(float exponential) {
@@ -335,7 +354,6 @@ class Scores {
   int place_;
   const Place& at_;
   int rank_;
-  AttentionShare share_;
   AttentionChunks chunks_;
   OwnGroups own_;
   float scores_[kRounds][32];

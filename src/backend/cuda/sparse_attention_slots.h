@@ -16,7 +16,7 @@ inline constexpr int kConsumerWarps = kConsumers / 32;
 // q as 8 panels of 64 heads x 64 channels, 128-byte swizzle.
 inline constexpr int kPanelBytes = kHeads * 128, kPanels = kChannels / 64;
 // Of the ring of packed rows.
-inline constexpr int kStages = 6, kStageBytes = 9216;
+inline constexpr int kStages = 6, kStageBytes = 10240;
 
 // The keys of a token as slots: the window's, then the latents'. Each fills an even number of
 // groups of 16; slots without a key have the row of another.
@@ -106,8 +106,8 @@ struct Values {
   static constexpr int kLatentCodes = kBlockChannels / 2, kWindowCodes = kBlockChannels;
   static constexpr int kLatentPitch = kLatentCodes + (kSlices == 1 ? 32 : 16);
   static constexpr int kWindowPitch = kWindowCodes + (kSlices <= 2 ? 32 : 16);
-  static constexpr int kLatentGroups = kSlices <= 2 ? 2 : 4;
-  static constexpr int kWindowGroups = kSlices == 1 ? 1 : kLatentGroups;
+  static constexpr int kLatentGroups = kSlices <= 2 ? 2 : 8;
+  static constexpr int kWindowGroups = kSlices;
   static_assert(kLatentGroups * kGroupKeys * kLatentPitch <= kStageBytes);
   static_assert(kWindowGroups * kGroupKeys * kWindowPitch <= kStageBytes);
 
@@ -121,10 +121,12 @@ struct Values {
   static constexpr int kPartBytes = kMostGroups * kGroupBytes;
   static constexpr SharedLayout kLayout =
       kHeadParts == 1 ? SharedLayout::swizzle_128 : SharedLayout::swizzle_64;
-  // Where a group's key `row` has the eight heads from 8 j on.
+  // Where key `row` of a group's first eight has the eight heads from 8 j on; and how far behind it
+  // that of the others.
+  static constexpr int kEightRows = 8 * kHeadsOfPart * 2;
   __device__ static int weights_at(int group, int row, int j) {
     constexpr int kPieces = kHeadsOfPart / 8;
-    const int swizzle = kHeadParts == 1 ? row % 8 : row / 2 % 4;
+    const int swizzle = kHeadParts == 1 ? row : row / 2;
     return j / kPieces * kPartBytes + group * kGroupBytes + row * kHeadsOfPart * 2 +
            ((j % kPieces ^ swizzle) << 4);
   }

@@ -26,9 +26,10 @@ namespace cachalot::cuda {
 namespace tiles {
 namespace {
 
-// P is in this block's shared memory, and on its way to the others'. By all consumers.
+// P is in this block's shared memory, and on its way to the others'; so are its sums now. By all
+// consumers.
 template <int kBlocks>
-__device__ void share_weights(Shared& shared, const AttentionShare& share, int groups, int rank) {
+__device__ void share_weights(Shared& shared, const Slots& slots, int rank) {
   fence_shared_for_async();
   consumers_meet();
   if (threadIdx.x == 0) barrier_arrive(&shared.weights_there);
@@ -38,19 +39,20 @@ __device__ void share_weights(Shared& shared, const AttentionShare& share, int g
     // A warp for each block: a warp starts copies one after the other.
     const int block = threadIdx.x / 32;
     if (threadIdx.x % 32 != 0 || block >= kBlocks || block == rank) return;
-    const AttentionShare theirs = attention_share(groups, kBlocks, block);
+    const auto share_of = [&](int which) {
+      return attention_share(slots.window_groups(), slots.groups(), kBlocks, which);
+    };
+    const AttentionShare theirs = share_of(block), own = share_of(rank);
     barrier_expect(&shared.weights_from[block],
                    (theirs.end - theirs.begin) * V::kGroupBytes + kSumBytes);
-    const int own = share.end - share.begin;
     const uint32_t there = address_in_block(&shared.weights_from[rank], block);
-    const auto copy = [&](const void* from, uint32_t bytes) {
-      copy_to_block(address_in_block(from, block), from, bytes, there);
-    };
-    if (own > 0) {
-      copy(shared.weights + V::head_part(block) * V::kPartBytes + share.begin * V::kGroupBytes,
-           own * V::kGroupBytes);
+    if (!kSendsAhead<kBlocks> && own.end > own.begin) {
+      const uint8_t* from =
+          shared.weights + V::head_part(block) * V::kPartBytes + own.begin * V::kGroupBytes;
+      copy_to_block(address_in_block(from, block), from, (own.end - own.begin) * V::kGroupBytes,
+                    there);
     }
-    copy(shared.sums[rank], kSumBytes);
+    copy_to_block(address_in_block(shared.sums[rank], block), shared.sums[rank], kSumBytes, there);
   }
 }
 
@@ -69,10 +71,12 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
       scores.multiply(read);
       scores.find_largest();
       scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
-      share_weights<kBlocks>(shared, scores.share(), slots.groups(), rank);
+      share_weights<kBlocks>(shared, slots, rank);
     }
     Products<kBlocks> products(shared, slots, at, rank);
     products.multiply(read);
+    // This block has all it is sent.
+    if constexpr (kBlocks > 1) cluster_arrive_without_writes();
     barrier_wait(&shared.output_ready, turn & 1);
     products.write(of, token);
   }
@@ -94,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     barrier_init(&shared.keys_there, Producer<kBlocks>::kHelpers);
     barrier_init(&shared.keys_taken, Producer<kBlocks>::kCopiers * 32);
     barrier_init(&shared.query_there, 1);
-    barrier_init(&shared.token_there, kBlocks == 1 ? Producer<kBlocks>::kHelpers : 1);
+    barrier_init(&shared.token_there, Producer<kBlocks>::kHelpers);
     barrier_init(&shared.largest_there, 1);
     barrier_init(&shared.weights_there, 1);
     barrier_init(&shared.output_ready, Producer<kBlocks>::kHelpers);
@@ -111,19 +115,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     // The registers of 512 threads, 128 each, are all there are to hand over.
     give_registers<32>();
     Producer<kBlocks>(of, queries, shared, rank).run(tokens);
-    if constexpr (kBlocks > 1) {
-      cluster_arrive();
-      cluster_wait();
-    }
+    if constexpr (kBlocks > 1) cluster_arrive_without_writes();
   } else {
     take_registers<224>();
     consume<kBlocks>(of, shared, rank, token, stride, tokens);
-    // This block has all it is sent; when all say so, all that was sent has been read.
-    if constexpr (kBlocks > 1) {
-      cluster_arrive();
-      cluster_wait();
-    }
   }
+  // All blocks have what they are sent, so all this one sent has been read.
+  if constexpr (kBlocks > 1) cluster_wait();
 }
 
 template <int kBlocks>

@@ -24,22 +24,22 @@ __device__ inline uint2 load_bytes(const uint8_t* from) {
 template <int kBlocks>
 class AwaitedWeights {
  public:
-  __device__ AwaitedWeights(Shared& shared, int groups, int rank)
-      : shared_(shared), rank_(rank), each_(attention_share(groups, kBlocks, 0).end) {}
+  __device__ AwaitedWeights(Shared& shared, int window, int groups, int rank)
+      : shared_(shared), window_(window), groups_(groups), rank_(rank) {}
 
   __device__ void wait_for(int group) {
     if constexpr (kBlocks > 1) {
       while (group >= there_) {
         if (block_ != rank_) barrier_wait_for_cluster(&shared_.weights_from[block_], 0);
+        there_ = attention_share(window_, groups_, kBlocks, block_).end;
         ++block_;
-        there_ += each_;
       }
     }
   }
 
  private:
   Shared& shared_;
-  int rank_, each_, block_ = 0, there_ = 0;
+  int window_, groups_, rank_, block_ = 0, there_ = 0;
 };
 
 // A thread's sums: of tile i, channels 2 i (rows) and 2 i + 1 (rows + 8) of its lane, and of heads
@@ -60,7 +60,7 @@ class Products {
       for (int i = 0; i < V::kHeadsOfPart / 2; ++i) sums_[tile][i] = 0;
     }
     const int window = uniform(slots_.window_groups()), groups = uniform(slots_.groups());
-    AwaitedWeights<kBlocks> weights(shared_, groups, rank_);
+    AwaitedWeights<kBlocks> weights(shared_, window, groups, rank_);
     if constexpr (kBlocks <= 2) {
       multiply_window(window, weights, read);
       multiply_latents(window, groups, weights, read);
@@ -150,9 +150,10 @@ class Products {
   // Several blocks: a few stages are decoded, as long as P is on its way, then multiplied.
   __device__ __forceinline__ void multiply_in_batches(int window, int groups,
                                                       AwaitedWeights<kBlocks>& weights, int& read) {
-    constexpr int kBatch = kBlocks == 8 ? 4 : 3, kStageGroups = V::kLatentGroups;
-    static_assert(V::kWindowGroups == kStageGroups);
-    uint32_t steps[kBatch][kStageGroups][V::kTiles][4];
+    // Decoded at once: a stage of the window, a part of one of latents.
+    constexpr int kAtOnce = V::kWindowGroups, kBatch = kBlocks == 8 ? 4 : 2;
+    static_assert(V::kLatentGroups % kAtOnce == 0);
+    uint32_t steps[kBatch][kAtOnce][V::kTiles][4];
     int group = 0;
 #pragma unroll 1
     while (group < groups) {
@@ -160,28 +161,31 @@ class Products {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const bool of_window = group < window;
-        counts[i] = min(kStageGroups, (of_window ? window : groups) - group);
+        counts[i] = min(kAtOnce, (of_window ? window : groups) - group);
         if (counts[i] == 0) continue;
-        const RingPlace stage(read++);
+        const RingPlace stage(read);
         barrier_wait(&shared_.full[stage.stage], stage.parity);
         const uint8_t* from = shared_.ring[stage.stage];
+        if (of_window) {
 #pragma unroll
-        for (int k = 0; k < kStageGroups; ++k) {
-          if (of_window) {
-            decode_window(from, k, steps[i][k]);
-          } else {
-            decode_latents(from, k, steps[i][k]);
-          }
+          for (int k = 0; k < kAtOnce; ++k) decode_window(from, k, steps[i][k]);
+        } else {
+          const int within = (group - window) % V::kLatentGroups;
+#pragma unroll
+          for (int k = 0; k < kAtOnce; ++k) decode_latents(from, within + k, steps[i][k]);
         }
-        release_stage(shared_, stage, 1);
         group += counts[i];
+        if (of_window || group == groups || (group - window) % V::kLatentGroups == 0) {
+          release_stage(shared_, stage, 1);
+          ++read;
+        }
       }
       weights.wait_for(group - 1);
       wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
 #pragma unroll
-        for (int k = 0; k < kStageGroups; ++k) {
+        for (int k = 0; k < kAtOnce; ++k) {
           // Groups come in pairs.
           if (k % 2 == 0 && k >= counts[i]) break;
           multiply_group(first + k, steps[i][k]);
@@ -195,7 +199,7 @@ class Products {
 
   __device__ __forceinline__ void multiply_group(int group, const uint32_t (&steps)[V::kTiles][4]) {
     const uint64_t operand = shared_descriptor(
-        shared_.weights + V::head_part(rank_) * V::kPartBytes, V::kLayout, 8 * V::kHeadsOfPart * 2);
+        shared_.weights + V::head_part(rank_) * V::kPartBytes, V::kLayout, V::kEightRows);
 #pragma unroll
     for (int tile = 0; tile < V::kTiles; ++tile) {
       wgmma_bf16<V::kHeadsOfPart, Contiguous::other>(

@@ -45,14 +45,31 @@ constexpr int attention_groups(int keys) {
   return (keys + 2 * kAttentionGroupKeys - 1) / (2 * kAttentionGroupKeys) * 2;
 }
 
+// What a warpgroup multiplies at once with q, of one format: its four warps take a group each.
+inline constexpr int kAttentionChunkGroups = 4;
+constexpr int attention_score_chunks(int groups) {
+  return (groups + kAttentionChunkGroups - 1) / kAttentionChunkGroups;
+}
+
 // Groups begin .. end - 1.
 struct AttentionShare {
   int begin = 0, end = 0;
 };
-// The groups whose scores block `rank` of `blocks` computes.
-constexpr AttentionShare attention_share(int groups, int blocks, int rank) {
-  const int each = (groups + blocks - 1) / blocks;
-  return {std::min(groups, rank * each), std::min(groups, (rank + 1) * each)};
+// The groups whose scores block `rank` of `blocks` computes, of `groups` with the window's before
+// `window_end`: whole chunks, because one that is not full takes as long. The last blocks have one
+// more, if any: a window row is twice as long.
+constexpr AttentionShare attention_share(int window_end, int groups, int blocks, int rank) {
+  if (blocks == 1) return {0, groups};
+  const int window = attention_score_chunks(window_end);
+  const int chunks = window + attention_score_chunks(groups - window_end);
+  const int each = chunks / blocks, with_more = chunks % blocks;
+  const auto border = [&](int block) {
+    const int chunk = block * each + std::max(0, block - (blocks - with_more));
+    return chunk <= window
+               ? std::min(window_end, chunk * kAttentionChunkGroups)
+               : std::min(groups, window_end + (chunk - window) * kAttentionChunkGroups);
+  };
+  return {border(rank), border(rank + 1)};
 }
 
 // Up to so many groups of one format.
@@ -86,16 +103,12 @@ struct AttentionChunks {
   }
 };
 
-// Chunks of scores: the four warps of a warpgroup take a group each.
 constexpr AttentionChunks attention_score_chunks(AttentionShare share, int window_end) {
-  return {share, window_end, 4, 4};
+  return {share, window_end, kAttentionChunkGroups, kAttentionChunkGroups};
 }
 // The most of them a warpgroup gets: every other one.
 constexpr int attention_most_rounds(int blocks) {
-  if (blocks == 1) return kAttentionMostTiles / 2;
-  // Window and latents may both leave a chunk that is not full.
-  const int groups = (kAttentionMostGroups + blocks - 1) / blocks;
-  return ((groups + 2 * 3) / 4 + 1) / 2;
+  return ((kAttentionMostTiles + blocks - 1) / blocks + 1) / 2;
 }
 
 }  // namespace cachalot::cuda

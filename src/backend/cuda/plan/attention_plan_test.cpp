@@ -2,20 +2,31 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace cachalot::cuda {
 namespace {
 
-TEST(AttentionPlan, SharesCoverAllGroupsOnce) {
+TEST(AttentionPlan, SharesCoverAllGroupsOnceInWholeChunks) {
   for (int groups = 2; groups <= kAttentionMostGroups; groups += 2) {
-    for (const int blocks : {1, 2, 4, 8}) {
-      int covered = 0;
-      for (int rank = 0; rank < blocks; ++rank) {
-        const AttentionShare share = attention_share(groups, blocks, rank);
-        EXPECT_EQ(share.begin, covered);
-        EXPECT_GE(share.end, share.begin);
-        covered = share.end;
+    for (int window_end = 0; window_end <= std::min(groups, 12); window_end += 2) {
+      for (const int blocks : {1, 2, 4, 8}) {
+        int covered = 0, least = kAttentionMostTiles + 1, most = 0;
+        for (int rank = 0; rank < blocks; ++rank) {
+          const AttentionShare share = attention_share(window_end, groups, blocks, rank);
+          EXPECT_EQ(share.begin, covered);
+          EXPECT_GE(share.end, share.begin);
+          covered = share.end;
+          // Begins where a chunk does.
+          const int from = share.begin < window_end ? 0 : window_end;
+          EXPECT_TRUE(share.begin == groups || (share.begin - from) % kAttentionChunkGroups == 0);
+          const int chunks = attention_score_chunks(share, window_end).count();
+          least = std::min(least, chunks);
+          most = std::max(most, chunks);
+        }
+        EXPECT_EQ(covered, groups);
+        EXPECT_LE(most - least, 1);
       }
-      EXPECT_EQ(covered, groups);
     }
   }
 }
@@ -51,7 +62,8 @@ TEST(AttentionPlan, RoundsAreEnoughForEveryShare) {
       for (const int blocks : {1, 2, 4, 8}) {
         for (int rank = 0; rank < blocks; ++rank) {
           const int chunks =
-              attention_score_chunks(attention_share(groups, blocks, rank), window_end).count();
+              attention_score_chunks(attention_share(window_end, groups, blocks, rank), window_end)
+                  .count();
           ASSERT_LE(chunks, 2 * attention_most_rounds(blocks)) << window << " " << latents;
         }
       }

@@ -13,6 +13,10 @@ namespace cachalot::cuda {
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
+// The same, but says nothing of what this block has written.
+__device__ inline void cluster_arrive_without_writes() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
