@@ -150,10 +150,9 @@ class Products {
   // Several blocks: a few stages are decoded, as long as P is on its way, then multiplied.
   __device__ __forceinline__ void multiply_in_batches(int window, int groups,
                                                       AwaitedWeights<kBlocks>& weights, int& read) {
-    // Decoded at once: a stage of the window, a part of one of latents.
-    constexpr int kAtOnce = V::kWindowGroups, kBatch = kBlocks == 8 ? 4 : 2;
-    static_assert(V::kLatentGroups % kAtOnce == 0);
-    uint32_t steps[kBatch][kAtOnce][V::kTiles][4];
+    constexpr int kBatch = kBlocks == 8 ? 2 : 1, kMost = V::kLatentGroups;
+    static_assert(V::kWindowGroups <= kMost);
+    uint32_t steps[kBatch][kMost][V::kTiles][4];
     int group = 0;
 #pragma unroll 1
     while (group < groups) {
@@ -161,31 +160,27 @@ class Products {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const bool of_window = group < window;
-        counts[i] = min(kAtOnce, (of_window ? window : groups) - group);
+        counts[i] = of_window ? min(V::kWindowGroups, window - group) : min(kMost, groups - group);
         if (counts[i] == 0) continue;
-        const RingPlace stage(read);
+        const RingPlace stage(read++);
         barrier_wait(&shared_.full[stage.stage], stage.parity);
         const uint8_t* from = shared_.ring[stage.stage];
         if (of_window) {
 #pragma unroll
-          for (int k = 0; k < kAtOnce; ++k) decode_window(from, k, steps[i][k]);
+          for (int k = 0; k < V::kWindowGroups; ++k) decode_window(from, k, steps[i][k]);
         } else {
-          const int within = (group - window) % V::kLatentGroups;
 #pragma unroll
-          for (int k = 0; k < kAtOnce; ++k) decode_latents(from, within + k, steps[i][k]);
+          for (int k = 0; k < kMost; ++k) decode_latents(from, k, steps[i][k]);
         }
+        release_stage(shared_, stage, 1);
         group += counts[i];
-        if (of_window || group == groups || (group - window) % V::kLatentGroups == 0) {
-          release_stage(shared_, stage, 1);
-          ++read;
-        }
       }
       weights.wait_for(group - 1);
       wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
 #pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
+        for (int k = 0; k < kMost; ++k) {
           // Groups come in pairs.
           if (k % 2 == 0 && k >= counts[i]) break;
           multiply_group(first + k, steps[i][k]);

@@ -56,12 +56,17 @@ struct AttentionShare {
   int begin = 0, end = 0;
 };
 // The groups whose scores block `rank` of `blocks` computes, of `groups` with the window's before
-// `window_end`: whole chunks, because one that is not full takes as long. The last blocks have one
-// more, if any: a window row is twice as long.
+// `window_end`: whole chunks, because one that is not full takes as long, the last blocks one more,
+// because the first have the window, whose rows are longer. No more chunks than blocks: as many
+// groups each.
 constexpr AttentionShare attention_share(int window_end, int groups, int blocks, int rank) {
   if (blocks == 1) return {0, groups};
   const int window = attention_score_chunks(window_end);
   const int chunks = window + attention_score_chunks(groups - window_end);
+  if (chunks <= blocks) {
+    const int most = (groups + blocks - 1) / blocks;
+    return {std::min(groups, rank * most), std::min(groups, (rank + 1) * most)};
+  }
   const int each = chunks / blocks, with_more = chunks % blocks;
   const auto border = [&](int block) {
     const int chunk = block * each + std::max(0, block - (blocks - with_more));
