@@ -47,6 +47,9 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
     make_plain_queries(queue, making, plain);
   }
 
+  // Where blocks are built all of them are kept too.
+  const int64_t all_built = shape.candidate_blocks * shape.candidate_block;
+  const int64_t all_chosen = builds ? std::min(shape.chosen, all_built) : shape.chosen;
   IndexPool pool{.rows = making.rows,
                  .keys = DevicePages<const uint8_t>(args.keys),
                  .ratio = static_cast<int32_t>(args.ratio),
@@ -56,7 +59,8 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
                  .candidate_block = static_cast<int32_t>(shape.candidate_block),
                  .candidate_blocks = static_cast<int32_t>(shape.candidate_blocks),
                  .scores = scratch.allocate<float>(plan.chunk * plan.score_stride),
-                 .stride = plan.score_stride};
+                 .stride = plan.score_stride,
+                 .unscored = static_cast<int32_t>(all_chosen)};
   for (int64_t first = 0; first < shape.tokens; first += plan.chunk) {
     pool.first = static_cast<int32_t>(first);
     pool.count = static_cast<int32_t>(std::min(plan.chunk, shape.tokens - first));

@@ -39,6 +39,7 @@ struct SharedMemory {
   Barrier full[kStages][kGroups], empty[kStages][kGroups];
   Run runs[kRows];
   int32_t shares[kGroups + 1];  // a warpgroup's tiles begin here and end where the next one's do
+  bool apart;                   // no two rows are of one sequence
 };
 
 // Finds the runs of the block's rows and what of their tiles is whose; by one warp. A tile costs as
@@ -50,40 +51,45 @@ __device__ void find_runs(const IndexPool& pool, int32_t first_row, int32_t rows
   const int32_t sequence = pool.rows.first_rows[t], visible = pool.visible(t),
                 slot = pool.rows.slots[t];
   const int32_t before = __shfl_up_sync(~0u, sequence, 1);
-  const bool starts = lane < rows && (kCandidates || lane == 0 || sequence != before);
-  const uint32_t all = __ballot_sync(~0u, starts);
-  int32_t tiles = 0, cost = 0, run = 0;
-  for (uint32_t left = all; left != 0; left &= left - 1, ++run) {
-    const int32_t row = __ffs(left) - 1;
-    const uint32_t next = left & (left - 1);
-    const int32_t end = next == 0 ? rows : __ffs(next) - 1;
-    // Positions ascend in a run: its last row sees most.
-    int32_t most = __shfl_sync(~0u, visible, end - 1);
-    if (kCandidates) {
-      most = min((most + kBlockEntries - 1) / kBlockEntries, pool.candidate_blocks) * kBlockEntries;
-    }
-    const int32_t own = (most + kTile - 1) / kTile;
-    const int32_t run_slot = __shfl_sync(~0u, slot, row);
-    if (lane == 0) shared.runs[run] = {row, end, tiles, tiles + own, most, run_slot};
-    tiles += own;
-    cost += own * (end - row + 1);
+  const bool begins = lane < rows && (lane == 0 || sequence != before);
+  const uint32_t sequences = __ballot_sync(~0u, begins);
+  const bool starts = kCandidates ? lane < rows : begins;
+  const uint32_t all = __ballot_sync(~0u, starts), next = all & ~0u << lane << 1;
+  const int32_t end_row = next == 0 ? rows : __ffs(next) - 1;
+  // Positions ascend in a run: its last row sees most.
+  int32_t most = __shfl_sync(~0u, visible, end_row - 1);
+  if (kCandidates) {
+    most = min((most + kBlockEntries - 1) / kBlockEntries, pool.candidate_blocks) * kBlockEntries;
   }
-  __syncwarp();
-  if (lane > kGroups) return;
-  int32_t left = static_cast<int32_t>(static_cast<int64_t>(cost) * (blockIdx.x * kGroups + lane) /
-                                      (gridDim.x * kGroups));
-  int32_t at = tiles;
-  for (int32_t r = 0; r < run; ++r) {
-    const Run& of = shared.runs[r];
-    const int32_t each = of.end_row - of.first_row + 1;
-    const int32_t whole = (of.end_tile - of.first_tile) * each;
-    if (left < whole) {
-      at = of.first_tile + (left + each - 1) / each;
-      break;
-    }
-    left -= whole;
+  const int32_t each = end_row - lane + 1;
+  const int32_t tiles = starts && most > pool.unscored ? (most + kTile - 1) / kTile : 0;
+  int32_t end_tile = tiles, end_cost = tiles * each;
+#pragma unroll
+  for (int distance = 1; distance < kRows; distance *= 2) {
+    const int32_t other_tile = __shfl_up_sync(~0u, end_tile, distance);
+    const int32_t other_cost = __shfl_up_sync(~0u, end_cost, distance);
+    if (lane >= distance) end_tile += other_tile, end_cost += other_cost;
   }
-  shared.shares[lane] = at;
+  const int32_t first_tile = end_tile - tiles, first_cost = end_cost - tiles * each;
+  if (starts) {
+    shared.runs[__popc(all & ~(~0u << lane))] = {lane, end_row, first_tile, end_tile, most, slot};
+  }
+  const int32_t all_tiles = __shfl_sync(~0u, end_tile, kRows - 1);
+  const int32_t cost = __shfl_sync(~0u, end_cost, kRows - 1);
+  // Lane p finds where share p of the block begins; without a division of 64 bits, which is long.
+  const int32_t parts = static_cast<int32_t>(gridDim.x) * kGroups;
+  const int32_t part = static_cast<int32_t>(blockIdx.x) * kGroups + min(lane, kGroups);
+  const int32_t at = cost / parts * part + cost % parts * part / parts;
+  int32_t of_tile = all_tiles, of_cost = at, of_each = 1;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const int32_t begin = __shfl_sync(~0u, first_cost, r), end = __shfl_sync(~0u, end_cost, r);
+    const int32_t tile = __shfl_sync(~0u, first_tile, r), rows_and_one = __shfl_sync(~0u, each, r);
+    if (begin <= at && at < end) of_tile = tile, of_cost = begin, of_each = rows_and_one;
+  }
+  const int32_t share = of_tile + (at - of_cost + of_each - 1) / of_each;
+  if (lane <= kGroups) shared.shares[lane] = share;
+  if (lane == 0) shared.apart = __popc(sequences) == rows;
 }
 
 // A tile is copied in pieces: halves, or candidate blocks.
@@ -124,6 +130,8 @@ __device__ void copy_keys(const IndexPool& pool, int32_t first_row, int32_t grou
   const int32_t lane = threadIdx.x % 32, end = shared.shares[group + 1];
   int32_t tile = shared.shares[group], stage = 0;
   uint32_t parity = 1;  // stages begin empty
+  // What no other row reads need not stay in L2.
+  const CacheHint hint = shared.apart ? CacheHint::evict_first : CacheHint::evict_normal;
   const uint8_t* next = find_keys<kCandidates>(pool, first_row, tile, end, shared);
   while (tile < end) {
     const uint8_t* from = next;
@@ -137,7 +145,7 @@ __device__ void copy_keys(const IndexPool& pool, int32_t first_row, int32_t grou
       __syncwarp();
       if (lane / kOwn == i) {
         constexpr int32_t kBytes = kTileBytes / kOwn;
-        copy_bulk(shared.keys[stage][group] + lane % kOwn * kBytes, from, kBytes, full);
+        copy_bulk(shared.keys[stage][group] + lane % kOwn * kBytes, from, kBytes, full, hint);
       }
       if (++stage == kStages) stage = 0, parity ^= 1;
     }

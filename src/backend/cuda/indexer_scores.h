@@ -17,6 +17,7 @@ struct IndexPool {
   int32_t candidate_block, candidate_blocks;
   float* scores;  // [count, stride]; what lies behind a row's pool is anything
   int64_t stride;
+  int32_t unscored;  // a row that sees so many entries at most chooses all: no scores are needed
 
   __device__ int32_t visible(int32_t t) const { return (rows.positions[t] + 1) / ratio; }
   __device__ const int32_t* blocks_of(int32_t t) const {
