@@ -36,11 +36,12 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
                            .frequencies = args.frequencies.data};
   TensorQueries tensor{};
   PlainQueries plain{};
-  if (plan.tensor_cores) {
+  const bool alone = plan.tensor_cores && shape.tokens == 1;
+  if (plan.tensor_cores && !alone) {
     tensor = {.codes = scratch.allocate<uint8_t>(shape.tokens * kTensorQueryBytes),
               .scales = scratch.allocate<TensorQueryScales>(shape.tokens)};
     make_tensor_queries(queue, making, tensor);
-  } else {
+  } else if (!plan.tensor_cores) {
     plain = {.packed = scratch.allocate<uint8_t>(shape.tokens * shape.heads *
                                                  index_key_row_bytes(shape.width)),
              .weights = scratch.allocate<float>(shape.tokens * shape.heads)};
@@ -64,7 +65,9 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
   for (int64_t first = 0; first < shape.tokens; first += plan.chunk) {
     pool.first = static_cast<int32_t>(first);
     pool.count = static_cast<int32_t>(std::min(plan.chunk, shape.tokens - first));
-    if (plan.tensor_cores) {
+    if (alone) {
+      tensor_scores(queue, pool, making, plan);
+    } else if (plan.tensor_cores) {
       tensor_scores(queue, pool, tensor, plan);
     } else {
       plain_scores(queue, pool, plain, making.heads, making.width);

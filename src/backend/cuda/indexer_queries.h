@@ -2,6 +2,7 @@
 // files.
 #pragma once
 
+#include "backend/cuda/block_formats.h"
 #include "backend/cuda/paged_address.h"
 #include "backend/cuda/queue.h"
 
@@ -49,6 +50,10 @@ struct QueryMaking {
   const bf16 *q, *weights;
   float weight_scale;
   const float* frequencies;
+
+  __device__ float weight(int64_t t, int32_t head) const {
+    return rounded_to_bf16(widened(weights[t * heads + head]) * weight_scale);
+  }
 };
 
 struct TensorQueries {

@@ -4,6 +4,7 @@
 // 36 each, so that its sum is exact even in the 14 bits FP8 products are added with. Groups are
 // then scaled and added in FP32, in order.
 #include "backend/cuda/block_formats.h"
+#include "backend/cuda/indexer_query.cuh"
 #include "backend/cuda/indexer_scores.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ptx/async_copy.h"
@@ -123,7 +124,7 @@ __device__ const uint8_t* find_keys(const IndexPool& pool, int32_t first_row, in
 
 // Copies the keys of a warpgroup's tiles to its stages, as these are emptied; a warp. Places of 32
 // pieces are looked up ahead.
-template <bool kCandidates>
+template <bool kCandidates, bool kMakes>
 __device__ void copy_keys(const IndexPool& pool, int32_t first_row, int32_t group,
                           SharedMemory& shared) {
   constexpr int32_t kOwn = kPieces<kCandidates>, kAhead = 32 / kOwn;  // tiles
@@ -132,7 +133,10 @@ __device__ void copy_keys(const IndexPool& pool, int32_t first_row, int32_t grou
   uint32_t parity = 1;  // stages begin empty
   // What no other row reads need not stay in L2.
   const CacheHint hint = shared.apart ? CacheHint::evict_first : CacheHint::evict_normal;
+  // Candidates and keys may be what the kernel before this one writes, if that is not the queries'.
+  if (kMakes && kCandidates) wait_for_inputs();
   const uint8_t* next = find_keys<kCandidates>(pool, first_row, tile, end, shared);
+  if (kMakes && !kCandidates) wait_for_inputs();
   while (tile < end) {
     const uint8_t* from = next;
     next = find_keys<kCandidates>(pool, first_row, tile + kAhead, end, shared);
@@ -417,18 +421,27 @@ __device__ inline void score_tiles(const IndexPool& pool, int32_t first_row, con
   }
 }
 
+// The query of the only row, by the warps that multiply. A function, so that its registers are no
+// concern of the loops'.
+__device__ __noinline__ void make_only_query(const QueryMaking& of, SharedMemory& shared) {
+  static_assert(kQueryThreads == 128 * kGroups);
+  make_query(of, 0, shared.queries[0], shared.scales[0]);
+  fence_shared_for_async();
+  sync_threads_of(1, kQueryThreads);
+}
+
 // blockIdx.y: kRows rows of the step; blockIdx.x: one of gridDim.x parts of their tiles. How many
 // tiles there are the device alone knows.
-template <bool kCandidates>
+template <bool kCandidates, bool kMakes>
 __global__ void __launch_bounds__(kThreads, 1)
-    tensor_scores_kernel(IndexPool pool, TensorQueries queries, Powers powers) {
+    tensor_scores_kernel(IndexPool pool, TensorQueries queries, QueryMaking making, Powers powers) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
   const int32_t first_row = pool.first + static_cast<int32_t>(blockIdx.y) * kRows;
   const int32_t rows = min(kRows, pool.first + pool.count - first_row);
-  // Keys, positions, tables and candidates are read before wait_for_inputs(): the kernel before
-  // this one, queries or a selection, writes none of them, and lets this one start after its own
-  // wait, when all kernels before it are done.
+  // Behind queries keys, positions, tables and candidates are read before wait_for_inputs(): the
+  // kernel before this one, queries or a selection, writes none of them, and lets this one start
+  // after its own wait, when all kernels before it are done.
   if (threadIdx.x == 0) {
     barrier_init(&shared.queries_ready, 1);
     for (int g = 0; g < kGroups; ++g) {
@@ -445,21 +458,27 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp >= 4 * kGroups) {
     give_registers<kCopying>();
     const int32_t group = warp - 4 * kGroups;
-    if (group < kGroups) copy_keys<kCandidates>(pool, first_row, group, shared);
+    if (group < kGroups) copy_keys<kCandidates, kMakes>(pool, first_row, group, shared);
   } else {
     take_registers<kMultiplying>();
     wait_for_inputs();
     let_next_start();
-    if (threadIdx.x == 0) {
-      barrier_expect(&shared.queries_ready,
-                     rows * (kTensorQueryBytes + static_cast<int32_t>(sizeof(TensorQueryScales))));
-      copy_bulk(shared.queries, queries.codes + static_cast<int64_t>(first_row) * kTensorQueryBytes,
-                rows * kTensorQueryBytes, &shared.queries_ready);
-      copy_bulk(shared.scales, queries.scales + first_row,
-                rows * static_cast<int32_t>(sizeof(TensorQueryScales)), &shared.queries_ready);
+    if constexpr (kMakes) {
+      make_only_query(making, shared);
+    } else {
+      if (threadIdx.x == 0) {
+        barrier_expect(
+            &shared.queries_ready,
+            rows * (kTensorQueryBytes + static_cast<int32_t>(sizeof(TensorQueryScales))));
+        copy_bulk(shared.queries,
+                  queries.codes + static_cast<int64_t>(first_row) * kTensorQueryBytes,
+                  rows * kTensorQueryBytes, &shared.queries_ready);
+        copy_bulk(shared.scales, queries.scales + first_row,
+                  rows * static_cast<int32_t>(sizeof(TensorQueryScales)), &shared.queries_ready);
+      }
+      __syncwarp();
+      barrier_wait(&shared.queries_ready, 0);
     }
-    __syncwarp();
-    barrier_wait(&shared.queries_ready, 0);
     bool wide = false;
     for (int32_t r = 0; r < rows; ++r) wide |= shared.scales[r].wide != 0;
     if (wide) {
@@ -470,18 +489,35 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+template <bool kCandidates, bool kMakes>
+void start(Queue& queue, const IndexPool& pool, const TensorQueries& queries,
+           const QueryMaking& making, const IndexerPlan& plan) {
+  const auto groups = static_cast<unsigned>((pool.count + kRows - 1) / kRows);
+  launch(queue, "index_select", tensor_scores_kernel<kCandidates, kMakes>,
+         {.blocks = {static_cast<unsigned>(plan.score_splits), groups},
+          .threads = kThreads,
+          .shared_bytes = sizeof(SharedMemory)},
+         pool, queries, making, Powers{});
+}
+
 }  // namespace
 
 void tensor_scores(Queue& queue, const IndexPool& pool, const TensorQueries& queries,
                    const IndexerPlan& plan) {
-  const auto groups = static_cast<unsigned>((pool.count + kRows - 1) / kRows);
-  const LaunchShape shape{.blocks = {static_cast<unsigned>(plan.score_splits), groups},
-                          .threads = kThreads,
-                          .shared_bytes = sizeof(SharedMemory)};
+  const QueryMaking none{.rows = pool.rows};
   if (pool.candidates != nullptr) {
-    launch(queue, "index_select", tensor_scores_kernel<true>, shape, pool, queries, Powers{});
+    start<true, false>(queue, pool, queries, none, plan);
   } else {
-    launch(queue, "index_select", tensor_scores_kernel<false>, shape, pool, queries, Powers{});
+    start<false, false>(queue, pool, queries, none, plan);
+  }
+}
+
+void tensor_scores(Queue& queue, const IndexPool& pool, const QueryMaking& only,
+                   const IndexerPlan& plan) {
+  if (pool.candidates != nullptr) {
+    start<true, true>(queue, pool, {}, only, plan);
+  } else {
+    start<false, true>(queue, pool, {}, only, plan);
   }
 }
 
