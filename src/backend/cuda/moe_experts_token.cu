@@ -107,19 +107,16 @@ struct Choices {
     }
     if (lane < step.choices) rank = before;
   }
-  // By all lanes. Each may ask for another rank.
+  // By all lanes, for one rank. 0 of the shared expert, which comes after the choices.
   __device__ int id_of(int wanted, int choices) const { return of(id, wanted, choices); }
   __device__ float weight_of(int wanted, int choices) const { return of(weight, wanted, choices); }
 
  private:
   template <class T>
   __device__ T of(T value, int wanted, int choices) const {
-    T out{};
-    for (int r = 0; r < choices; ++r) {
-      const T its = __shfl_sync(~0u, value, __ffs(__ballot_sync(~0u, rank == r)) - 1);
-      if (r == wanted) out = its;
-    }
-    return out;
+    const uint32_t its = __ballot_sync(~0u, rank == wanted);
+    const T out = __shfl_sync(~0u, value, its == 0 ? 0 : __ffs(its) - 1);
+    return wanted < choices ? out : T{};
   }
 };
 
@@ -149,6 +146,7 @@ __device__ ExpertPointers pointers_at(uint32_t address) {
 
 // What a place holds of matrix rows: two octets of FP4, or one of FP8.
 struct Fp4Part : Fp4Rows<false> {
+  static constexpr int kStageScaleBytes = 256;  // of 64 rows
   __device__ __forceinline__ void load(uint32_t at, int lane) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -156,6 +154,7 @@ struct Fp4Part : Fp4Rows<false> {
   }
 };
 struct Fp8Part : Fp8Rows<false, 1> {
+  static constexpr int kStageScaleBytes = 32;
   __device__ __forceinline__ void load(uint32_t at, int lane) {
     Fp8Rows::load(0, at, at + kScalesAt, lane);
   }
@@ -213,7 +212,7 @@ struct Warp {
     codes1 = codes0 + kHalfBytes;
     scales = of.scales + (first * 2 + of.octet / 4) * 16;
     codes_step = 8 * kFp8OctetBytes;
-    scales_step = 32;
+    scales_step = Fp8Part::kStageScaleBytes;
   }
   __device__ void begin_routed(const Octet& a, const Octet& b, int depth) {
     const int stages = depth / kStageDepth;
@@ -224,7 +223,7 @@ struct Warp {
     // Lanes 0 and 1 have the first octet's scales, 2 and 3 the second's.
     scales = (lane / 2 == 1 ? b.scales + second * 32 : a.scales + first * 32) + lane % 2 * 16;
     codes_step = 8 * kFp4OctetBytes;
-    scales_step = 256;
+    scales_step = Fp4Part::kStageScaleBytes;
   }
   // What is copied next belongs to the next job, if there is one. `pointers`: a column's matrices.
   template <class Pointers>
@@ -260,16 +259,17 @@ struct Warp {
     }
     ++next_job;
   }
-  template <bool always>
+  // Of a job's `own` format, or of what comes next, if anything does.
+  template <class Part, bool own>
   __device__ __forceinline__ void copy_to(uint32_t its_place) {
-    if (always || copying) {
+    if (own || copying) {
       const uint32_t to = ring + its_place + lane * 16;
       copy_streamed_16(to, codes0);
       copy_streamed_16(to + kHalfBytes, codes1);
       if (lane < 4) copy_streamed_16(to + kScalesAt, scales);
-      codes0 += codes_step;
-      codes1 += codes_step;
-      scales += scales_step;
+      codes0 += own ? 8 * Part::kOctetBytes : codes_step;
+      codes1 += own ? 8 * Part::kOctetBytes : codes_step;
+      scales += own ? Part::kStageScaleBytes : scales_step;
     }
     commit_copies();
   }
@@ -295,7 +295,7 @@ struct Warp {
       for (int block = 0; block < 4; ++block)
         inputs_of[block] = load_shared_4(in + block * block_bytes);
       in += 4 * block_bytes;
-      copy_to<own>(before);
+      copy_to<Part, own>(before);
 #pragma unroll
       for (int block = 0; block < 4; ++block) {
         uint32_t steps[2][4];
@@ -343,9 +343,10 @@ struct Warp {
     sync_threads_of(kBarrierOfTeam + team, 128);
   }
 
-  // All blocks' values into shared memory.
+  // All blocks' values into shared memory. Of the released model's a thread has four pieces, all
+  // asked for at once, and again only while they are not there: others still read matrices.
   __device__ __forceinline__ void collect(const uint32_t* values) const {
-    constexpr int kAtOnce = 3;
+    constexpr int kAtOnce = 4;
     const int of_block = (step.choices + 1) * 4, pieces = step.units() * of_block;
     for (int first = warp * 32 + lane; first < pieces; first += kAtOnce * kThreads) {
       uint4 some[kAtOnce];
@@ -355,16 +356,21 @@ struct Warp {
         const int piece = min(first + i * kThreads, pieces - 1);
         places[i] = piece / of_block * (kColumns * 4) + piece % of_block;
       }
-      bool complete;
-      do {
-        complete = true;
+      bool missing[kAtOnce], any;
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) some[i] = load_relaxed(values + places[i] * 4);
+      for (int i = 0; i < kAtOnce; ++i) missing[i] = true;
+      do {
+        any = false;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
-          complete &= some[i].x != 0 && some[i].y != 0 && some[i].z != 0 && some[i].w != 0;
-        if (!complete) __nanosleep(20);
-      } while (!complete);
+          if (missing[i]) some[i] = load_relaxed(values + places[i] * 4);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          missing[i] = some[i].x == 0 || some[i].y == 0 || some[i].z == 0 || some[i].w == 0;
+          any |= missing[i];
+        }
+        if (any) __nanosleep(20);
+      } while (any);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
         store_shared_4(hidden + places[i] * 16,
@@ -433,7 +439,7 @@ struct Warp {
     const auto fill = [&](int places) {
 #pragma unroll 1
       for (int i = 0; i < places; ++i) {
-        copy_to<false>(place);
+        copy_to<Fp4Part, false>(place);
         advance();
       }
     };
