@@ -99,7 +99,6 @@ __device__ __forceinline__ void multiply(Consumer& consumer, int stages, Sums<kN
 #pragma unroll
       for (int block = 0; block < 4; ++block) {
         uint32_t steps[2][4];
-        rows[s].prepare(block);
         rows[s].expand(block, steps);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {

@@ -35,10 +35,11 @@ __device__ inline uint32_t scaled(uint32_t pair, uint32_t scales) {
 }
 
 // Two octets of rows - g of one and g of the other - over a stage's 128 inputs: what a lane needs
-// of them. load() is for all blocks of 32 inputs, then come prepare() and expand() block by block.
-// `late`: with each block's prepare() the codes are loaded, in the order of the program. Else the
-// compiler, which likes to work ahead, needs the registers of all blocks at once. kHalves 1: one
-// octet of rows, in the place of the first; the others are zeros.
+// of them. load() is for all blocks of 32 inputs, then come fetch(), settle() and expand() block by
+// block. `late`: codes are loaded by each block's fetch(), and not expanded before its settle(), in
+// the order of the program. Else the compiler, which likes to work ahead, needs the registers of
+// all blocks at once. kHalves 1: one octet of rows, in the place of the first; the others are
+// zeros.
 //
 // Left shifts are multiplications: those run beside the logic unit, which issues an instruction
 // only every other cycle and has the most to do.
@@ -54,11 +55,18 @@ class Fp4Rows {
     if constexpr (!late) words_[half] = load_shared_4(codes_[half]);
     scales_[half] = load_shared(scales + lane / 4 * 4);
   }
-  __device__ void prepare(int block) {
+  __device__ void fetch(int block) {
+    if constexpr (late) {
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half)
+        if (block % 2 == 0) two_[half] = load_shared_2(codes_[half] + block * 4);
+    }
+  }
+  __device__ void settle(int block) {
     if constexpr (late) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        if (block % 2 == 0) two_[half] = load_shared_2(codes_[half] + block * 4);
+        if (block % 2 == 0) renew(two_[half].x);
         renew(two_[half].y);
       }
     }
@@ -124,12 +132,22 @@ class Fp8Rows {
       four_scales_[half] = load_shared_4(scales_[half]);
     }
   }
-  __device__ void prepare(int block) {
+  __device__ void fetch(int block) {
     if constexpr (late) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         two_[half] = load_shared_2(codes_[half] + block / 2 * 512 + block % 2 * 8);
         scale_[half] = load_shared(scales_[half] + block * 4);
+      }
+    }
+  }
+  __device__ void settle(int) {
+    if constexpr (late) {
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        renew(two_[half].x);
+        renew(two_[half].y);
+        renew(scale_[half]);
       }
     }
   }

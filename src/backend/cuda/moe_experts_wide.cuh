@@ -20,9 +20,10 @@ __device__ inline uint64_t activations_at(uint32_t address) {
   return kUpper | (address >> 4 | 1u << 16);
 }
 
-// Adds one stage. One wgmma group - a block of 32 inputs, two k-steps - runs while the next block's
-// codes are expanded into the other half of `steps`. `first`: the sums start here. `done` is the
-// place before, if there is one.
+// Adds one stage. A wgmma group is two k-steps, a block of 32 inputs, of 64 matrix rows. Two run
+// while the codes of the rows whose group ended before them are expanded into the other half of
+// `steps`; codes are on their way from shared memory before that. `first`: the sums start here.
+// `done` is the place before, if there is one.
 template <Pass pass, int kN, class Rows, bool first>
 __device__ __forceinline__ void add_stage(WideConsumer& consumer, uint32_t codes, uint32_t scales,
                                           int& done, uint32_t (&steps)[2][2][2][4],
@@ -45,22 +46,23 @@ __device__ __forceinline__ void add_stage(WideConsumer& consumer, uint32_t codes
   }
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    if (!first || block > 1) wgmma_wait<1>();
-    // The place before is read to its end now.
-    if (!first && block == 1) consumer.template leave<R>(done);
 #pragma unroll
-    for (int m = 0; m < 2; ++m) rows[m].prepare(block);
+    for (int m = 0; m < 2; ++m) rows[m].fetch(block);
 #pragma unroll
-    for (int m = 0; m < 2; ++m) rows[m].expand(block, steps[block % 2][m]);
-    wgmma_fence();
+    for (int m = 0; m < 2; ++m) {
+      if (!first || block > 1) wgmma_wait<2>();
+      // The place before is read to its end now.
+      if (!first && block == 1 && m == 0) consumer.template leave<R>(done);
+      rows[m].settle(block);
+      rows[m].expand(block, steps[block % 2][m]);
+      wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      const uint64_t b = activations_at(at + block / 2 * 1024 + (block % 2 * 2 + step) * 32);
-#pragma unroll
-      for (int m = 0; m < 2; ++m)
+      for (int step = 0; step < 2; ++step) {
+        const uint64_t b = activations_at(at + block / 2 * 1024 + (block % 2 * 2 + step) * 32);
         wgmma_bf16_step<kN>(sums[m], steps[block % 2][m][step], b, !first || block > 0 || step > 0);
+      }
+      wgmma_commit();
     }
-    wgmma_commit();
   }
   done = place;
 }
