@@ -235,7 +235,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (warp >= kWarps) {
     const bool second_half = blockIdx.x >= gridDim.x / 2;
     if (warp - kWarps == (second_half ? 1 : 0))
-      Producer<pass, kind>(args, ring, shared_address(full), shared_address(empty)).run();
+      Producer<pass, kind, Copies::all>(args, ring, shared_address(full), shared_address(empty))
+          .run();
   } else {
     if (args.first) wait_for_inputs();
     let_next_start();

@@ -124,8 +124,7 @@ struct Item {
   // order, so that the last, in which not all have one, is not for those who began with the
   // longest.
   __device__ bool read(const PassArguments& args, int round) {
-    const int grid = gridDim.x, block = blockIdx.x;
-    const int index = round * grid + (round == 0 ? block : grid - 1 - block);
+    const int index = index_of(round);
     const int place = index / args.item_count;
     strip = index % args.item_count;
     shared = place < args.shared_tiles;
@@ -143,6 +142,20 @@ struct Item {
     renew(tile.first_row);
     renew(tile.rows);
     return routed < count;
+  }
+  // Brings the tile of a round near. Not before what wrote it is waited for.
+  __device__ static void bring_near(const PassArguments& args, int round) {
+    const int routed = index_of(round) / args.item_count - args.shared_tiles;
+    if (routed < 0 || routed >= args.most_tiles) return;
+    const auto* tile = reinterpret_cast<const uint8_t*>(args.tiles + routed);
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(tile));
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(tile + sizeof(ExpertTile) - 1));
+  }
+
+ private:
+  __device__ static int index_of(int round) {
+    const int grid = gridDim.x, block = blockIdx.x;
+    return round * grid + (round == 0 ? block : grid - 1 - block);
   }
 };
 
@@ -230,8 +243,13 @@ __device__ LaneCopy lane_copy(const PassArguments& args, const Item& item, int c
   return copy;
 }
 
-// The warp that fills the rings. It runs ahead of the consumers, into the next items too.
-template <Pass pass, Kind kind>
+// What a warp copies of a place. Copies of a warp start one after the other, each some dozens of
+// instructions after the one before, of a warp that gets no more turns than those that multiply.
+enum class Copies { all, weights, activations };
+
+// A warp that fills the rings. It runs ahead of the consumers, into the next items too. Of two that
+// share the copies, the one with the weights announces all bytes.
+template <Pass pass, Kind kind, Copies copies>
 class Producer {
  public:
   using S = Shape<kind>;
@@ -271,6 +289,7 @@ class Producer {
     const auto start = [&](int i, int place) {
       const uint32_t bytes = i == places - 1 ? copy.last_bytes : copy.bytes;
       if (bytes == 0 || other_brings) return;
+      if (copies != Copies::all && copy.activations != (copies == Copies::activations)) return;
       const uint32_t to = ring_ + place * R::kPlaceBytes + copy.to;
       const uint8_t* from = copy.from + static_cast<int64_t>(i) * copy.step;
       if (both) {
@@ -280,6 +299,7 @@ class Producer {
       }
     };
     const auto expect = [&](int i, int place) {
+      if (copies == Copies::activations) return;
       if (lane_ == 0) expect_at(full + place * 8, i == places - 1 ? last_total : total);
       __syncwarp();
     };

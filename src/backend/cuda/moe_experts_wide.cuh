@@ -112,6 +112,7 @@ __device__ __forceinline__ void consume(WideConsumer consumer, const PassArgumen
     run_item<pass, N, Rows>(consumer, args, item); \
     break;
   for (int round = 0; item.read(args, round); ++round) {
+    Item::bring_near(args, round + 1);
     const int columns = wide_class(item.tile.rows);
     if (item.shared) {
       switch (columns) {
@@ -158,8 +159,13 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 2) {
     give_registers<40>();
-    if (threadIdx.x < S::kConsumers + 32)
-      Producer<pass, Kind::wide>(args, ring, shared_address(full), shared_address(empty)).run();
+    const int warp = (threadIdx.x - S::kConsumers) / 32;
+    const auto fill = [&]<Copies copies> {
+      Producer<pass, Kind::wide, copies>(args, ring, shared_address(full), shared_address(empty))
+          .run();
+    };
+    if (warp == 0) fill.template operator()<Copies::weights>();
+    if (warp == 1) fill.template operator()<Copies::activations>();
     if (!args.first) wait_for_inputs();
   } else {
     take_registers<232>();
