@@ -73,6 +73,7 @@ void moe_experts_tiled(Queue& queue, const MoeExpertsArgs& args,
                          .narrow_tiles = scratch.allocate<ExpertTile>(plan.most_narrow_tiles()),
                          .wide_tiles = scratch.allocate<ExpertTile>(plan.most_wide_tiles()),
                          .tile_counts = scratch.allocate<int32_t>(2),
+                         .later_counts = plan.rows_later() ? scratch.allocate<int32_t>(2) : nullptr,
                          .hidden = scratch.allocate<bf16>(rows * width),
                          .outputs = scratch.allocate<bf16>(rows * dim)};
   experts_prepare(queue, step);

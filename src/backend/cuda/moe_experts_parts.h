@@ -68,6 +68,9 @@ struct ExpertsStep {
   ExpertTile* narrow_tiles;
   ExpertTile* wide_tiles;
   int32_t* tile_counts;  // narrow, wide
+  // Of rows that experts_gate_up copies (LaterRows::counts), which leaves only the shared expert's
+  // to experts_prepare; nullptr: it leaves none.
+  int32_t* later_counts;
   // experts_gate_up and experts_down write:
   bf16* hidden;   // atoms of [row_capacity, width], rounded to FP8, in the order of input_place()
   bf16* outputs;  // [row_capacity, dim], plain rows

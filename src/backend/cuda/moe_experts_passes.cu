@@ -18,6 +18,13 @@ void experts_gate_up(Queue& queue, const ExpertsStep& step) {
                               .depth = static_cast<int>(step.dim),
                               .out_columns = static_cast<int>(step.width),
                               .in = step.rounded,
+                              .later = {.counts = step.later_counts,
+                                        .pair_rows = step.pair_rows,
+                                        .rows = step.rounded,
+                                        .dim = static_cast<int>(step.dim),
+                                        .tokens = static_cast<int>(step.plan.tokens),
+                                        .choices = static_cast<int>(step.plan.choices),
+                                        .shared_row = static_cast<int>(step.plan.shared_row())},
                               .row_weights = step.row_weights,
                               .out = step.hidden,
                               .limit = step.limit});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/moe_experts_later_rows.cuh"
 #include "backend/cuda/moe_experts_parts.h"
 #include "backend/cuda/moe_experts_weights.cuh"
 #include "backend/cuda/ptx/async_copy.h"
@@ -75,6 +76,7 @@ struct PassArguments {
   int item_count;   // items of a tile
   int out_columns;  // of `out`
   const bf16* in;   // atoms
+  LaterRows later;  // of these
   const float* row_weights;
   bf16* out;  // atoms of hidden rows, or plain outputs
   float limit;
@@ -268,6 +270,14 @@ class Producer {
     bool more = item.read(args_, round);
     for (; more && item.shared; more = item.read(args_, ++round)) fill<true>(item);
     if constexpr (S::kTwoRings) empty_ring();
+    // Whoever has no routed item waits too: the next kernel reads them.
+    if constexpr (pass == Pass::gate_up && copies != Copies::weights) {
+      if (args_.later.counts != nullptr) {
+        if (ahead_) wait_for_inputs();
+        ahead_ = false;
+        await_later_rows(args_.later);
+      }
+    }
     for (; more; more = item.read(args_, ++round)) fill<false>(item);
     if (ahead_) wait_for_inputs();
   }

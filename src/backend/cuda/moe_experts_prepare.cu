@@ -160,6 +160,7 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
   if (writes_tiles && thread == 0) {
     step.tile_counts[0] = narrow_of(total);
     step.tile_counts[1] = wide_of(total);
+    if (step.later_counts != nullptr) step.later_counts[0] = step.later_counts[1] = 0;
   }
   __syncthreads();
   // An expert's rows are in the order of its pairs.
@@ -188,6 +189,7 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
     const int token = round / own_units, piece = piece_of(round);
     const uint4 rounded = rounded_piece(values);
     out.write(first_shared + token, piece, rounded);
+    if (step.later_counts != nullptr) continue;
 #pragma unroll 6
     for (int choice = 0; choice < choices; ++choice)
       out.write(rows[token * choices + choice], piece, rounded);

@@ -59,6 +59,25 @@ TEST(GpuExperts, ATokenIsTheSameInEveryBatch) {
   }
 }
 
+// So many that rows are copied beside the shared expert's products, and parts of which they are
+// not.
+TEST(GpuExperts, ManyTokensAreTheSameInParts) {
+  RandomTensors random(4);
+  constexpr int64_t kTokens = 1500;
+  const MoeExpertsArgs all = some_experts(random, kTokens, 40, 5, 1280, 384);
+  for (int time = 0; time < 3; ++time) {
+    run_on_gpu(all);
+    int64_t first = 0;
+    for (const int64_t count : {3, 150, 500, 847}) {
+      SCOPED_TRACE(fmt::format("rows {} .. {}", first, first + count));
+      const MoeExpertsArgs part = rows_of(random, all, first, count);
+      run_on_gpu(part);
+      EXPECT_EQ(differing_values(part, all, first), 0);
+      first += count;
+    }
+  }
+}
+
 // Operations of one token leave something for the next, of the same width or of another: several in
 // turn, of other shapes too, and each twice.
 TEST(GpuExperts, TokensAloneInTurnAreTheSameAsTogether) {

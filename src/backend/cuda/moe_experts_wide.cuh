@@ -166,6 +166,12 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     };
     if (warp == 0) fill.template operator()<Copies::weights>();
     if (warp == 1) fill.template operator()<Copies::activations>();
+    if constexpr (pass == Pass::gate_up) {
+      if (warp >= 2 && args.later.counts != nullptr) {
+        wait_for_inputs();
+        copy_later_rows(args.later);
+      }
+    }
     if (!args.first) wait_for_inputs();
   } else {
     take_registers<232>();

@@ -24,6 +24,7 @@ inline constexpr int kLowRows = 64;
 inline constexpr int kWideRows = 256;
 // Rows lie in atoms of so many, and every tile begins with one (moe_experts_parts.h).
 inline constexpr int kAtomRows = 8;
+inline constexpr int kLaterTokens = 1024;
 
 constexpr int64_t in_whole_atoms(int64_t rows) {
   return (rows + kAtomRows - 1) / kAtomRows * kAtomRows;
@@ -50,6 +51,9 @@ struct ExpertsPlan {
   constexpr int64_t pairs() const { return tokens * choices; }
   // A step of so few tokens has no wide tiles.
   constexpr bool any_wide() const { return tokens > kNarrowColumns; }
+  // So many that the routed rows are copied beside the shared expert's products
+  // (moe_experts_later_rows.cuh).
+  constexpr bool rows_later() const { return tokens >= kLaterTokens; }
   constexpr int64_t shared_tiles() const { return any_wide() ? tiles_of(tokens, kWideColumns) : 1; }
   constexpr int64_t shared_columns() const {
     return any_wide() ? columns_per_tile(tokens, kWideColumns) : tokens;
