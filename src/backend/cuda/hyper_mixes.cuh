@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "backend/cuda/awaited_sums.cuh"
 #include "backend/cuda/hyper_coefficients.h"
 #include "backend/cuda/hyper_collapse_order.h"
 #include "backend/cuda/hyper_mixes.h"
@@ -34,22 +35,11 @@ struct MixShared {
 // The sum of a token's mix over all blocks, once they are there; leaves zeros behind.
 __device__ inline float take_mix(uint32_t* sums) {
   using namespace collapse_order;
-  volatile uint32_t* const parts = sums;
-  uint32_t bits[kMixBlocks];
-  bool complete;
-  do {
-    complete = true;
-#pragma unroll
-    for (int i = 0; i < kMixBlocks; ++i) bits[i] = parts[i * kMixes];
-#pragma unroll
-    for (int i = 0; i < kMixBlocks; ++i) complete &= bits[i] != 0;
-  } while (!complete);
+  float parts[kMixBlocks];
+  take_sums(parts, sums, kMixes);
   float of_slice[kSlices];
 #pragma unroll
-  for (int s = 0; s < kSlices; ++s)
-    of_slice[s] = __uint_as_float(~bits[s]) + __uint_as_float(~bits[kSlices + s]);
-#pragma unroll
-  for (int i = 0; i < kMixBlocks; ++i) parts[i * kMixes] = 0;
+  for (int s = 0; s < kSlices; ++s) of_slice[s] = parts[s] + parts[kSlices + s];
   return sum_of_8(of_slice);
 }
 
@@ -141,8 +131,8 @@ __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared) {
       __syncthreads();
       if (thread < kTokens * kMixes && first + thread / kMixes < tokens) {
         const int t = thread / kMixes, i = thread % kMixes;
-        volatile uint32_t* const sum = of.sums + ((first + t) * kMixBlocks + block) * kMixes + i;
-        *sum = ~__float_as_uint(sum_of_8(&shared.of_warps[0][t][i], MixShared::kTokens * kMixes));
+        leave_sum(of.sums + ((first + t) * kMixBlocks + block) * kMixes + i,
+                  sum_of_8(&shared.of_warps[0][t][i], MixShared::kTokens * kMixes));
       }
     }
   };

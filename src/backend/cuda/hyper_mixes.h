@@ -10,8 +10,7 @@ struct Mixes {
   Collapse collapse;  // of the stream as it is when this starts
   // [tokens, slices] sums of squares of the stream, from whoever computed x.
   const float* stream_squares;
-  // [tokens][blocks][mixes], the complements of their bits. 0 is a sum that is not there yet: no
-  // sum ends in the NaN whose complement that is. All are 0 between operations.
+  // [tokens][blocks][mixes], as leave_sum() leaves them (awaited_sums.cuh).
   uint32_t* sums;
 };
 

@@ -7,6 +7,7 @@
 // there are tokens wait for the sums of all others, add the segments and choose.
 #include <algorithm>
 
+#include "backend/cuda/awaited_sums.cuh"
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/launch.h"
@@ -35,9 +36,7 @@ constexpr int kPiecesOfColumn = 8;
 
 struct FewRoute {
   Routing routing;
-  // [segments][tokens][experts], the complements of their bits. 0 is a sum that is not there yet:
-  // no product ends in the NaN whose complement that is. So a sum needs no other signal than
-  // itself, no fence and no counter. All are 0 between operations.
+  // [segments][tokens][experts], as leave_sum() leaves them (awaited_sums.cuh).
   uint32_t* sums;
 
   // Of a block: rows of x in whole tiles, rows of gate, then what the choice needs.
@@ -104,25 +103,13 @@ struct Chain {
   }
 };
 
-// The sum of a token and expert over the segments, once they are there; leaves zeros behind. All
-// blocks of the grid run at once: they are fewer than the multiprocessors, and the next kernel's
-// start only after all of these have.
+// The sum of a token and expert over the segments, once they are there; leaves zeros behind.
 __device__ float take_sum(uint32_t* sums, int64_t stride) {
-  volatile uint32_t* const parts = sums;
-  uint32_t bits[kSegments];
-  bool complete;
-  do {
-    complete = true;
+  float parts[kSegments];
+  take_sums(parts, sums, stride);
+  float sum = parts[0];
 #pragma unroll
-    for (int s = 0; s < kSegments; ++s) bits[s] = parts[s * stride];
-#pragma unroll
-    for (int s = 0; s < kSegments; ++s) complete &= bits[s] != 0;
-  } while (!complete);
-  float sum = __uint_as_float(~bits[0]);
-#pragma unroll
-  for (int s = 1; s < kSegments; ++s) sum += __uint_as_float(~bits[s]);
-#pragma unroll
-  for (int s = 0; s < kSegments; ++s) parts[s * stride] = 0;
+  for (int s = 1; s < kSegments; ++s) sum += parts[s];
   return sum;
 }
 
@@ -202,9 +189,7 @@ __global__ void __launch_bounds__(kThreads)
       const int expert = first_expert + thread % 128 / 32 * 16 + i / 2 * 8 + lane / 4;
       // Columns of tokens that are not there are theirs alone.
       if (token < tokens) {
-        volatile uint32_t* const sum =
-            few.sums + (segment * tokens + token) * routing.experts + expert;
-        *sum = ~__float_as_uint(sums[i]);
+        leave_sum(few.sums + (segment * tokens + token) * routing.experts + expert, sums[i]);
       }
     }
   }
