@@ -38,45 +38,72 @@ __device__ GroupRow row_at(const Compression& of, int32_t t, int32_t first, int3
   return {row, row + of.head_dim};
 }
 
-// One channel of a group: softmax over its gates, in position order.
-__device__ float pooled(const GroupRow* group, int32_t ratio, int32_t channel) {
+// One channel of a group: softmax over its gates, in position order. kRatio: 0 where it is not
+// known.
+template <int kRatio>
+__device__ float pooled(const GroupRow* group, int32_t any_ratio, int32_t channel) {
+  const int32_t ratio = kRatio > 0 ? kRatio : any_ratio;
+  if (kRatio == 1) return group[0].kv[channel];
   float largest = group[0].gate[channel];
+#pragma unroll
   for (int32_t i = 1; i < ratio; ++i) largest = fmaxf(largest, group[i].gate[channel]);
   float sum = 0;
+#pragma unroll
   for (int32_t i = 0; i < ratio; ++i) sum += expf(group[i].gate[channel] - largest);
   float out = 0;
+#pragma unroll
   for (int32_t i = 0; i < ratio; ++i) {
     out += __fdiv_rn(expf(group[i].gate[channel] - largest), sum) * group[i].kv[channel];
   }
   return out;
 }
 
-// A block per row of the step; each thread has pairs of channels from pooling to packing.
+// Row t of the step stays until its group is complete.
+__device__ void keep_row(const Compression& of, int32_t t) {
+  const int64_t kept =
+      static_cast<int64_t>(of.rows.slots[t]) * of.open_rows + of.rows.positions[t] % of.open_rows;
+  float* to = of.open + kept * 2 * of.head_dim;
+  for (int32_t i = threadIdx.x; i < of.head_dim; i += kThreads) {
+    to[i] = of.kv[static_cast<int64_t>(t) * of.head_dim + i];
+    to[of.head_dim + i] = of.gate[static_cast<int64_t>(t) * of.head_dim + i];
+  }
+}
+
+// A block per row of the step; each thread has pairs of channels from pooling to packing. kKeeps:
+// rows stay too.
+template <int kRatio, bool kKeeps>
 __global__ void __launch_bounds__(kThreads) compress_kernel(Compression of) {
   extern __shared__ float values[];  // [head_dim]
   __shared__ float partials[32];
   __shared__ GroupRow group[kMostRatio];
   let_next_start();
-  wait_for_inputs();
+  // Rows of the step came before its first kernel: no kernel writes them.
   const int32_t t = static_cast<int32_t>(blockIdx.x), position = of.rows.positions[t];
-  if ((position + 1) % of.ratio != 0) return;
-  if (static_cast<int32_t>(threadIdx.x) < of.ratio) {
+  const bool ends = (position + 1) % of.ratio == 0;
+  if (ends && static_cast<int32_t>(threadIdx.x) < of.ratio) {
     const int32_t first = of.rows.first_rows[t];
     group[threadIdx.x] = row_at(of, t, first, of.rows.positions[first],
                                 position - of.ratio + 1 + static_cast<int32_t>(threadIdx.x));
   }
   __syncthreads();
+  wait_for_inputs();
+  if (!ends) {
+    if (kKeeps) keep_row(of, t);
+    return;
+  }
   float squares = 0;
   for (int32_t pair = threadIdx.x; pair < of.head_dim / 2; pair += kThreads) {
-    for (int32_t i = 2 * pair; i < 2 * pair + 2; ++i) {
-      const float value =
-          rounded_to_bf16(of.ratio == 1 ? group[0].kv[i] : pooled(group, of.ratio, i));
-      values[i] = value;
-      squares += value * value;
-    }
+    const float even = rounded_to_bf16(pooled<kRatio>(group, of.ratio, 2 * pair));
+    const float odd = rounded_to_bf16(pooled<kRatio>(group, of.ratio, 2 * pair + 1));
+    values[2 * pair] = even;
+    values[2 * pair + 1] = odd;
+    squares += even * even;
+    squares += odd * odd;
   }
   const float mean = sum_of_block(squares, partials) / static_cast<float>(of.head_dim);
   const float root = sqrtf(mean + of.norm_eps);
+  // In the place of a row that this group may have read.
+  if (kKeeps) keep_row(of, t);
 
   const int32_t entry = position / of.ratio;
   const int32_t plain_pairs = of.head_dim / 2 - of.pairs;
@@ -116,13 +143,7 @@ __global__ void __launch_bounds__(kThreads) keep_open_kernel(Compression of) {
   wait_for_inputs();
   const int32_t t = static_cast<int32_t>(blockIdx.x), later = t + of.open_rows;
   if (later < of.rows.tokens && of.rows.first_rows[later] == of.rows.first_rows[t]) return;
-  const int64_t kept =
-      static_cast<int64_t>(of.rows.slots[t]) * of.open_rows + of.rows.positions[t] % of.open_rows;
-  float* to = of.open + kept * 2 * of.head_dim;
-  for (int32_t i = threadIdx.x; i < of.head_dim; i += kThreads) {
-    to[i] = of.kv[static_cast<int64_t>(t) * of.head_dim + i];
-    to[of.head_dim + i] = of.gate[static_cast<int64_t>(t) * of.head_dim + i];
-  }
+  keep_row(of, t);
 }
 
 struct KeyMaking {
@@ -134,17 +155,35 @@ struct KeyMaking {
   float norm_eps;
 };
 
-// Rows of latents a block multiplies with each weight it reads; every row's sums are the same for
-// any number of them.
-template <int kRows>
+constexpr int kOutputs = 4;                                // of a warp at a time
+constexpr int kTurnOutputs = kKeyThreads / 32 * kOutputs;  // of a block
+constexpr int kTurnChannels = 32 * 8;                      // of a warp
+constexpr int kHeldOutputs = 2, kHeldChannels = 2;         // turns of the released shape
+
+// kRows: rows of latents a block multiplies with each weight it reads; every row's sums are the
+// same for any number of them. kHolds: the weights, of the released shape, lie in registers before
+// the latents are there.
+template <int kRows, bool kHolds>
 __global__ void __launch_bounds__(kKeyThreads) index_keys_kernel(KeyMaking of) {
-  constexpr int kOutputs = 4;  // of a warp at a time, for loads in flight
   extern __shared__ __align__(16) float shared[];
   float* latents = shared;                     // [kRows, head_dim]
   float* keys = shared + kRows * of.head_dim;  // [kRows, width]
   let_next_start();
-  wait_for_inputs();
   const int32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto load = [&](int32_t out, int32_t channel) {
+    return *reinterpret_cast<const uint4*>(of.weight + int64_t{out} * of.head_dim + channel);
+  };
+  uint4 held[kHeldOutputs][kHeldChannels][kOutputs];
+  if constexpr (kHolds) {
+#pragma unroll
+    for (int i = 0; i < kHeldOutputs * kHeldChannels * kOutputs; ++i) {
+      const int o = i % kOutputs, c = i / kOutputs % kHeldChannels,
+                turn = i / kOutputs / kHeldChannels;
+      held[turn][c][o] =
+          load(turn * kTurnOutputs + warp * kOutputs + o, c * kTurnChannels + 8 * lane);
+    }
+  }
+  wait_for_inputs();
   const int32_t first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto makes_entry = [&](int32_t t) {
     return t < of.rows.tokens && (of.rows.positions[t] + 1) % of.ratio == 0;
@@ -157,15 +196,26 @@ __global__ void __launch_bounds__(kKeyThreads) index_keys_kernel(KeyMaking of) {
     latents[i] = t < of.rows.tokens ? widened(of.latent[t * of.head_dim + i % of.head_dim]) : 0.0f;
   }
   __syncthreads();
-  for (int32_t out = warp * kOutputs; out < of.width; out += kKeyThreads / 32 * kOutputs) {
+  const int output_turns = kHolds ? kHeldOutputs : (of.width + kTurnOutputs - 1) / kTurnOutputs;
+  const int channel_turns =
+      kHolds ? kHeldChannels : (of.head_dim + kTurnChannels - 1) / kTurnChannels;
+#pragma unroll(kHolds ? kHeldOutputs : 1)
+  for (int turn = 0; turn < output_turns; ++turn) {
+    const int32_t out = turn * kTurnOutputs + warp * kOutputs;
+    if (out >= of.width) break;
     float sums[kOutputs][kRows] = {};
-    const bf16* weight = of.weight + static_cast<int64_t>(out) * of.head_dim;
 #pragma unroll 2
-    for (int32_t i = 8 * lane; i < of.head_dim; i += 256) {
+    for (int c = 0; c < channel_turns; ++c) {
+      const int32_t i = c * kTurnChannels + 8 * lane;
+      if (i >= of.head_dim) break;
       uint4 eight[kOutputs];
 #pragma unroll
       for (int o = 0; o < kOutputs; ++o) {
-        eight[o] = *reinterpret_cast<const uint4*>(weight + o * of.head_dim + i);
+        if constexpr (kHolds) {
+          eight[o] = held[turn][c][o];
+        } else {
+          eight[o] = load(out + o, i);
+        }
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -255,8 +305,17 @@ void compress_kv(Queue& queue, const CompressKvArgs& args) {
   const LaunchShape shape{.blocks = static_cast<unsigned>(args.rows.tokens()),
                           .threads = kThreads,
                           .shared_bytes = static_cast<size_t>(of.head_dim) * sizeof(float)};
-  launch(queue, "compress_kv", compress_kernel, shape, of);
-  if (args.ratio == 1) return;
+  // Where no row may take the place of one that another row's group reads: all that are kept of so
+  // few rows are younger than those of groups that the step completes.
+  const bool keeps =
+      args.ratio > 1 && (of.rows.tokens == 1 || of.rows.tokens <= of.open_rows - args.ratio + 1);
+  const auto kernel = args.ratio == 1 ? compress_kernel<1, false>
+                      : args.ratio != 2
+                          ? (keeps ? compress_kernel<0, true> : compress_kernel<0, false>)
+                      : keeps ? compress_kernel<2, true>
+                              : compress_kernel<2, false>;
+  launch(queue, "compress_kv", kernel, shape, of);
+  if (args.ratio == 1 || keeps) return;
   launch(queue, "compress_kv", keep_open_kernel, {.blocks = shape.blocks, .threads = kThreads}, of);
 }
 
@@ -281,10 +340,13 @@ void index_keys(Queue& queue, const IndexKeysArgs& args) {
            of);
   };
   // Few rows: as many blocks as there are.
-  if (args.rows.tokens() <= 2 * queue.multiprocessors()) {
-    run(index_keys_kernel<1>, 1);
+  if (args.rows.tokens() > 2 * queue.multiprocessors()) {
+    run(index_keys_kernel<8, false>, 8);
+  } else if (of.width == kHeldOutputs * kTurnOutputs &&
+             of.head_dim == kHeldChannels * kTurnChannels) {
+    run(index_keys_kernel<1, true>, 1);
   } else {
-    run(index_keys_kernel<8>, 8);
+    run(index_keys_kernel<1, false>, 1);
   }
 }
 
