@@ -2,7 +2,13 @@
 
 namespace cachalot::cuda {
 
+void HeldOperation::start_collapse(Queue& queue) {
+  if (const auto held = std::exchange(collapse_, std::nullopt))
+    collapse_apart(queue, held->collapse, held->expand);
+}
+
 void HeldOperation::start(Queue& queue) {
+  start_collapse(queue);
   // Nothing is held any more when its kernels are started: they ask for the stream too.
   const auto operation = std::exchange(operation_, std::monostate{});
   if (const auto mixes = std::exchange(mixes_, std::nullopt)) start_mixes(queue, *mixes);

@@ -35,12 +35,23 @@ inline bool overlap(std::initializer_list<Bytes> some, std::initializer_list<Byt
   return any;
 }
 
+// Of one token: the sublayer's first kernel may make x itself.
+struct HeldCollapse {
+  HyperCollapseArgs collapse;
+  HyperExpandArgs expand;
+};
+
 class HeldOperation {
  public:
   template <class Args>
   void hold(Queue& queue, const Args& args) {
+    start_collapse(queue);
     if (!std::holds_alternative<std::monostate>(operation_)) start(queue);
     operation_ = args;
+  }
+  void hold(Queue& queue, const HeldCollapse& collapse) {
+    start(queue);
+    collapse_ = collapse;
   }
   // Besides an operation that follows it.
   void hold(Queue& queue, const Mixes& mixes) {
@@ -57,6 +68,11 @@ class HeldOperation {
     operation_ = std::monostate{};
     return taken;
   }
+  template <class Fits>
+  std::optional<HeldCollapse> take_collapse(Fits fits) {
+    if (!collapse_ || !fits(*collapse_)) return std::nullopt;
+    return std::exchange(collapse_, std::nullopt);
+  }
   // Of so many tokens, for a kernel that writes this.
   std::optional<Mixes> take_mixes(int64_t tokens, std::initializer_list<Bytes> written) {
     if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
@@ -71,8 +87,11 @@ class HeldOperation {
 
   // Alone.
   void start(Queue& queue);
+  // The collapse alone, whose coefficients are held then.
+  void start_collapse(Queue& queue);
 
  private:
+  std::optional<HeldCollapse> collapse_;
   std::optional<Mixes> mixes_;
   std::variant<std::monostate, LinearArgs, HyperExpandArgs, WriteWindowArgs> operation_;
 };

@@ -43,6 +43,15 @@ class Operations {
       gpu_queue().wait();
       EXPECT_EQ(bytes(), apart);
     }
+    gpu_queue().begin_capture();
+    for (const auto& start : starts_) start(gpu_queue());
+    const auto graph = gpu_queue().end_capture();
+    for (int i = 0; i < 3; ++i) {
+      put(before);
+      gpu_queue().launch(*graph);
+      gpu_queue().wait();
+      EXPECT_EQ(bytes(), apart);
+    }
   }
 
  private:
@@ -228,6 +237,50 @@ TEST_P(HeldOperation, ACollapseThatOverwritesWhatIsExpanded) {
   collapse.post.data = const_cast<float*>(expand.post.data);
   operations_.add(cuda::hyper_collapse, collapse);
   operations_.add(cuda::route, route_of(collapse.x, 128));
+  operations_.expect_same_bytes_together();
+}
+
+TEST_P(HeldOperation, ACollapseWhoseInputsTheNextOverwrites) {
+  const auto add_expand_and_collapse = [&] {
+    const HyperExpandArgs expand = expand_args();
+    operations_.add(cuda::hyper_expand, expand);
+    const HyperCollapseArgs collapse = collapse_of(expand.stream);
+    operations_.add(cuda::hyper_collapse, collapse);
+    return std::pair{expand, collapse};
+  };
+  {
+    const auto [expand, collapse] = add_expand_and_collapse();
+    RouteArgs route = route_of(collapse.x, 384);
+    route.ids.data = reinterpret_cast<int32_t*>(const_cast<bf16*>(expand.y.data));
+    operations_.add(cuda::route, route);
+  }
+  {
+    const auto [expand, collapse] = add_expand_and_collapse();
+    operations_.add(cuda::linear, linear_of(collapse.x, 1280, true));
+    LinearArgs second = linear_of(collapse.x, 512, true);
+    second.y.data = const_cast<bf16*>(expand.y.data);
+    operations_.add(cuda::linear, second);
+  }
+  operations_.expect_same_bytes_together();
+}
+
+TEST_P(HeldOperation, ACollapseBeforeOtherProducts) {
+  const auto add_collapsed = [&] {
+    const HyperExpandArgs expand = expand_args();
+    operations_.add(cuda::hyper_expand, expand);
+    const HyperCollapseArgs collapse = collapse_of(expand.stream);
+    operations_.add(cuda::hyper_collapse, collapse);
+    return View<bf16>(collapse.x);
+  };
+  // One, of another x, of another width, and none.
+  operations_.add(cuda::linear, linear_of(add_collapsed(), 1280, true));
+  View<bf16> x = add_collapsed();
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(on_device(random_.bf16s({tokens(), kDim})), 512, true));
+  x = add_collapsed();
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(x, 128, true));
+  add_collapsed();
   operations_.expect_same_bytes_together();
 }
 

@@ -51,6 +51,10 @@ struct Expansion {
   const float* post;
   const float* comb;
   bf16* stream;
+
+  Expansion() = default;
+  explicit Expansion(const HyperExpandArgs& args)
+      : y(args.y.data), post(args.post.data), comb(args.comb.data), stream(args.stream.data) {}
 };
 
 // Any stream of at most kMostCopies copies: a block per token.

@@ -112,7 +112,11 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   } else if (args.stream.extent(0) <= kMostMixTokens) {
     const auto expand = queue.held().take<HyperExpandArgs>(
         [&](const HyperExpandArgs& held) { return can_expand_within(held, args); });
-    collapse_apart(queue, args, expand);
+    if (expand && args.stream.extent(0) == 1) {
+      queue.held().hold(queue, HeldCollapse{args, *expand});
+    } else {
+      collapse_apart(queue, args, expand);
+    }
   } else if (args.stream.extent(0) <= kFew) {
     collapse_few(queue, args);
   } else {

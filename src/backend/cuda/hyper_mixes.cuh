@@ -5,7 +5,7 @@
 
 #include "backend/cuda/awaited_sums.cuh"
 #include "backend/cuda/hyper_coefficients.h"
-#include "backend/cuda/hyper_collapse_order.h"
+#include "backend/cuda/hyper_collapse_slice.cuh"
 #include "backend/cuda/hyper_mixes.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ptx/async_copy.h"
@@ -43,9 +43,25 @@ __device__ inline float take_mix(uint32_t* sums) {
   return sum_of_8(of_slice);
 }
 
+// This block has read its part of a slice of the stream.
+__device__ inline void count_reader(const Mixes& of, int slice) {
+  if (threadIdx.x == 0) atomicAdd(of.readers + slice, 1);
+}
+// Until as many blocks have read it. By all threads of a block.
+__device__ inline void wait_for_readers(const Mixes& of, int slice, uint32_t count) {
+  if (threadIdx.x == 0) {
+    volatile uint32_t* const readers = of.readers + slice;
+    while (*readers != count) continue;
+    *readers = 0;
+  }
+  __syncthreads();
+}
+
 // By all threads of block `block` of kMixBlocks, at least 256; has not waited for its inputs.
-template <int kThreads>
-__device__ void compute_mixes(const Mixes& of, int block, MixShared& shared) {
+// kExpands: of the one token's stream as `expansion` leaves it, which is not there yet.
+template <int kThreads, bool kExpands = false>
+__device__ void compute_mixes(const Mixes& of, int block, MixShared& shared,
+                              const Expansion& expansion = {}) {
   using namespace collapse_order;
   constexpr int kWarps = MixShared::kWarps;
   constexpr int kPieces = MixShared::kCopies * kMixes;
@@ -89,19 +105,32 @@ __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared) {
   const auto multiply = [&](auto at_once) {
     constexpr int kTokens = decltype(at_once)::value;
     for (int first = 0; first < tokens; first += kTokens) {
-      constexpr int kUnits = kSlice / kUnit;
-      for (int i = thread; i < kTokens * MixShared::kCopies * kUnits; i += kThreads) {
-        const int unit = i % kUnits, c = i / kUnits % MixShared::kCopies;
-        const int t = i / kUnits / MixShared::kCopies;
-        const bool inside = first + t < tokens;
-        const int64_t row =
-            int64_t{inside ? first + t : 0} * kCopies + half * MixShared::kCopies + c;
-        copy_16(&shared.stream[t][c][unit],
-                args.stream + row * collapse_order::kDim + slice * kSlice + unit * kUnit, inside);
+      if constexpr (kExpands) {
+        if (thread < kSliceThreads) {
+          StreamFour words;
+          load_stream(words, args.stream, 0, slice * kSliceThreads + thread);
+          expand(words, expansion, 0, slice * kSliceThreads + thread);
+#pragma unroll
+          for (int c = 0; c < MixShared::kCopies; ++c)
+            reinterpret_cast<uint2*>(shared.stream[0][c])[thread] =
+                half == 0 ? words[c] : words[MixShared::kCopies + c];
+        }
+      } else {
+        constexpr int kUnits = kSlice / kUnit;
+        for (int i = thread; i < kTokens * MixShared::kCopies * kUnits; i += kThreads) {
+          const int unit = i % kUnits, c = i / kUnits % MixShared::kCopies;
+          const int t = i / kUnits / MixShared::kCopies;
+          const bool inside = first + t < tokens;
+          const int64_t row =
+              int64_t{inside ? first + t : 0} * kCopies + half * MixShared::kCopies + c;
+          copy_16(&shared.stream[t][c][unit],
+                  args.stream + row * collapse_order::kDim + slice * kSlice + unit * kUnit, inside);
+        }
+        commit_copies();
+        wait_copies<0>();
       }
-      commit_copies();
-      wait_copies<0>();
       __syncthreads();
+      if (kExpands) count_reader(of, slice);
       if (warp < kWarps) {
         if (first == 0) barrier_wait(&shared.fn_there, 0);
         float sum[kTokens] = {};
@@ -136,7 +165,7 @@ __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared) {
       }
     }
   };
-  if (tokens == 1) {
+  if (kExpands || tokens == 1) {
     multiply(std::integral_constant<int, 1>{});
   } else {
     multiply(std::integral_constant<int, MixShared::kTokens>{});
@@ -148,7 +177,9 @@ __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared) {
   if (lane < kMixes) {
     product = take_mix(of.sums + token * kMixBlocks * kMixes + lane);
   } else if (lane == kMixes) {
-    product = sum_of_8(of.stream_squares + token * kSlices, 1) / (kCopies * kDim);
+    float squares[kSlices];
+    take_sums(squares, of.stream_squares + token * kSlices, 1);
+    product = sum_of_8(squares) / (kCopies * kDim);
   }
   begin_coefficients(args, token, product, shared.base, shared.scale, shared.matrix);
   __syncwarp();

@@ -5,9 +5,13 @@
 // warpgroup multiplies them with eight tokens in one chain of wgmma, in the order of additions of
 // multiply() (docs/kernels/dense_bf16.md), which other numbers of tokens take. As many blocks as
 // there are tokens wait for the sums of all others, add the segments and choose.
+//
+// Of one token the blocks of all segments make x too, if the queue holds its collapse: a slice of
+// the stream is as wide as a segment.
 #include <algorithm>
 
 #include "backend/cuda/awaited_sums.cuh"
+#include "backend/cuda/cluster_occupancy.h"
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/launch.h"
@@ -29,6 +33,7 @@ constexpr int kMostTokens = 64;
 // front of each copy, and the chain's operands are registers.
 constexpr int kDim = 5120, kSegments = 8, kInputs = kDim / kSegments;
 constexpr int kPieces = kInputs / 8;  // of 16 bytes, in a row
+static_assert(kDim == collapse_order::kDim && kSegments == collapse_order::kSlices);
 // Rows of gate: eight of them, which a warp reads at once, lie in different banks.
 constexpr int kPitch = kInputs * 2 + 16;
 // Rows of x lie in columns of 64 inputs, 128 bytes, swizzled.
@@ -113,28 +118,28 @@ __device__ float take_sum(uint32_t* sums, int64_t stride) {
   return sum;
 }
 
-// Blocks (groups of 64 experts, segments), and behind them those that compute the coefficients of
-// the collapse that made x.
+// Blocks of groups of 64 experts, of every segment, and behind them those that compute the
+// coefficients of the collapse that made x. kCollapses: or makes it here, of the stream that
+// `expansion` expands; segments are the blocks of a cluster.
+template <bool kCollapses>
 __global__ void __launch_bounds__(kThreads)
-    route_few_kernel(const FewRoute few, const Mixes mixes) {
+    route_few_kernel(const FewRoute few, const Mixes mixes, const Expansion expansion) {
   extern __shared__ __align__(128) uint8_t dynamic[];
-  if (blockIdx.y >= kSegments) {
-    const int mix_block = static_cast<int>((blockIdx.y - kSegments) * gridDim.x + blockIdx.x);
-    if (mix_block < kMixBlocks) {
-      return compute_mixes<kThreads>(mixes, mix_block, *reinterpret_cast<MixShared*>(dynamic));
-    }
-    let_next_start();
-    return wait_for_inputs();
+  const Routing& routing = few.routing;
+  const int groups = routing.experts / kRows, blocks = groups * kSegments;
+  const int block = static_cast<int>(blockIdx.x);
+  if (block >= blocks) {
+    return compute_mixes<kThreads, kCollapses>(mixes, block - blocks,
+                                               *reinterpret_cast<MixShared*>(dynamic), expansion);
   }
   __shared__ BlockChoice<kWarps> choice;
+  __shared__ SliceShared slice;
+  if constexpr (kCollapses) begin_slice(slice);
   let_next_start();
-  const Routing& routing = few.routing;
   const int thread = threadIdx.x, lane = thread % 32;
   const int tokens = static_cast<int>(routing.tokens);
-  const int first_expert = static_cast<int>(blockIdx.x) * kRows;
-  const int segment = static_cast<int>(blockIdx.y);
-  const int block = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-  const int blocks = static_cast<int>(gridDim.x) * kSegments;
+  const int group = block / kSegments, segment = block % kSegments;
+  const int first_expert = group * kRows;
   uint8_t* const shared = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   auto* const bias = reinterpret_cast<float*>(shared + few.bias_at());
   float* const bias_image = bias + kThreads;
@@ -155,11 +160,39 @@ __global__ void __launch_bounds__(kThreads)
   chain.load<0>();
   chain.load<1>();
   chain.load<2>();
-  wait_for_inputs();
   const int rows = few.tiles() * kTile;
-  copy_x(shared_address(shared), routing.x + segment * kInputs, tokens, rows);
-  commit_copies();
-  wait_copies<0>();
+  // The first block chooses: the last of its segment has time for what nobody waits for.
+  const bool writes = kCollapses && group == groups - 1;
+  [[maybe_unused]] StreamFour stream = {};
+  if constexpr (kCollapses) {
+    const Collapse& collapse = mixes.collapse;
+    const int four = segment * kSliceThreads + thread;
+    const bool has_four = thread < kSliceThreads;
+    float4 norm{}, pre{};
+    if (has_four && collapse.norm != nullptr) norm = widen(load_four(collapse.norm, four));
+    wait_for_inputs();
+    if (has_four) {
+      load_stream(stream, collapse.stream, 0, four);
+      pre = *reinterpret_cast<const float4*>(collapse.pre_in);
+      expand(stream, expansion, 0, four);
+    }
+    const uint2 x = collapse_slice(stream, pre, collapse.norm, norm, collapse.norm_eps, segment,
+                                   slice, [&](float square) {
+                                     count_reader(mixes, segment);
+                                     if (writes) leave_sum(mixes.stream_squares + segment, square);
+                                   });
+    if (has_four) {
+      const int piece = thread / 2;
+      reinterpret_cast<uint2*>(shared + piece / kPiecesOfColumn * kTile * 128 +
+                               piece % kPiecesOfColumn * 16)[thread % 2] = x;
+      if (writes) store_four(collapse.x, four, x);
+    }
+  } else {
+    wait_for_inputs();
+    copy_x(shared_address(shared), routing.x + segment * kInputs, tokens, rows);
+    commit_copies();
+    wait_copies<0>();
+  }
   fence_shared_for_async();
   __syncthreads();
 
@@ -200,6 +233,36 @@ __global__ void __launch_bounds__(kThreads)
       sum = take_sum(few.sums + token * routing.experts + thread, tokens * routing.experts);
     choice.choose(routing, token, image ? bias_image : bias, affinity(sum), bias_image + kThreads);
   }
+  if (writes) {
+    wait_for_readers(mixes, segment, groups + kMixBlocks / kSegments);
+    if (thread < kSliceThreads)
+      store_stream(expansion.stream, 0, segment * kSliceThreads + thread, stream);
+  }
+}
+
+// All blocks must run at a time.
+LaunchShape shape_of(const FewRoute& few, bool mixes) {
+  return {.blocks = static_cast<unsigned>(few.routing.experts / kRows * kSegments +
+                                          (mixes ? kMixBlocks : 0)),
+          .threads = kThreads,
+          .shared_bytes =
+              std::max(static_cast<size_t>(few.shared_bytes()), mixes ? sizeof(MixShared) : 0)};
+}
+
+// Where none of the blocks writes what another may still read.
+std::optional<HeldCollapse> take_collapse(Queue& queue, const RouteArgs& args) {
+  return queue.held().take_collapse([&](const HeldCollapse& held) {
+    const HyperCollapseArgs& of = held.collapse;
+    const HyperExpandArgs& expand = held.expand;
+    LaunchShape shape = shape_of(FewRoute{.routing = Routing(args)}, true);
+    shape.cluster = kSegments;
+    static const int kClusters = most_clusters("route", route_few_kernel<true>, shape);
+    return of.x.data == args.x.data && of.x.shape == args.x.shape &&
+           !overlap({of.x, of.pre_out, of.post, of.comb}, {of.stream, of.pre_in}) &&
+           !overlap({args.ids, args.weights}, {of.stream, of.pre_in, of.x, of.pre_out, of.post,
+                                               of.comb, expand.y, expand.post, expand.comb}) &&
+           shape.blocks.x <= static_cast<unsigned>(kClusters * kSegments);
+  });
 }
 
 }  // namespace
@@ -212,28 +275,27 @@ bool route_few_takes(const RouteArgs& args) {
 
 void route_few(Queue& queue, const RouteArgs& args) {
   FewRoute few{.routing = Routing(args)};
-  dim3 blocks(few.routing.experts / kRows, kSegments);
-  auto shared_bytes = static_cast<size_t>(few.shared_bytes());
-  const auto multiprocessors = static_cast<unsigned>(queue.multiprocessors());
-  const unsigned more = (kMixBlocks + blocks.x - 1) / blocks.x;
-  std::optional<Mixes> mixes;
-  if (blocks.x * (blocks.y + more) <= multiprocessors) {
-    mixes = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
-  }
-  if (mixes) {
-    blocks.y += more;
-    shared_bytes = std::max(shared_bytes, sizeof(MixShared));
-  }
-  CACHALOT_CHECK(blocks.x * blocks.y <= multiprocessors, "{} blocks that wait for one another",
-                 blocks.x * blocks.y);
   static const char kSums = 0;
   void* sums = queue.kept(&kSums);
   if (sums == nullptr)
     sums = queue.keep(&kSums, nullptr, kSegments * kMostTokens * kThreads * sizeof(uint32_t));
   few.sums = static_cast<uint32_t*>(sums);
-  launch(queue, "route", route_few_kernel,
-         {.blocks = blocks, .threads = kThreads, .shared_bytes = shared_bytes}, few,
-         mixes.value_or(Mixes{}));
+  if (const auto held = take_collapse(queue, args)) {
+    LaunchShape shape = shape_of(few, true);
+    shape.cluster = kSegments;
+    return launch(queue, "route", route_few_kernel<true>, shape, few,
+                  mixes_of(queue, held->collapse), Expansion(held->expand));
+  }
+  // What is held makes x: before its coefficients are asked for.
+  queue.held().start_collapse(queue);
+  std::optional<Mixes> mixes;
+  const auto multiprocessors = static_cast<unsigned>(queue.multiprocessors());
+  if (shape_of(few, true).blocks.x <= multiprocessors)
+    mixes = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
+  const LaunchShape shape = shape_of(few, mixes.has_value());
+  CACHALOT_CHECK(shape.blocks.x <= multiprocessors, "{} blocks that wait for one another",
+                 shape.blocks.x);
+  launch(queue, "route", route_few_kernel<false>, shape, few, mixes.value_or(Mixes{}), Expansion());
 }
 
 }  // namespace cachalot::cuda
