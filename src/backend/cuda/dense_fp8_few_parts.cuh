@@ -59,21 +59,22 @@ struct WeightTimesTokens : FewGroups<kGroups> {
     for (int j = 0; j < kFragments; ++j) {
       codes[j] = reinterpret_cast<const uint2*>(step.token_scales)[4 * j + quad];
     }
-    // One block's products are added while the next one's are in the tensor cores.
-    float products[2][4 * kFragments];
-    const auto multiply = [&](int block) {
-      wgmma_fence();
-      wgmma_fp8(products[block % 2], advance_descriptor(weight, block * 32),
+    // All of a step's products are in the tensor cores at a time, and added one after the other.
+    float products[kStepBlocks][4 * kFragments];
+    wgmma_fence();
+#pragma unroll
+    for (int block = 0; block < kStepBlocks; ++block) {
+      wgmma_fp8(products[block], advance_descriptor(weight, block * 32),
                 advance_descriptor(x, block * 32), false);
       wgmma_commit();
-    };
+    }
     const auto add = [&](int block) {
-      wgmma_hold(products[block % 2]);
+      wgmma_hold(products[block]);
 #pragma unroll
       for (int j = 0; j < kFragments; ++j) {
         const float low = block_scale(codes[j].x, block) * at(tile_scales, block);
         const float high = block_scale(codes[j].y, block) * at(tile_scales, block);
-        const float* d = &products[block % 2][4 * j];
+        const float* d = &products[block][4 * j];
         float* sum = &sums[4 * j];
         sum[0] = add_block(sum[0], d[0], low);
         sum[1] = add_block(sum[1], d[1], high);
@@ -81,14 +82,11 @@ struct WeightTimesTokens : FewGroups<kGroups> {
         sum[3] = add_block(sum[3], d[3], high);
       }
     };
-    multiply(0);
-    multiply(1);
-    wgmma_wait<1>();
+    static_assert(kStepBlocks == 4);
+    wgmma_wait<3>();
     add(0);
-    multiply(2);
-    wgmma_wait<1>();
+    wgmma_wait<2>();
     add(1);
-    multiply(3);
     wgmma_wait<1>();
     add(2);
     wgmma_wait<0>();
