@@ -75,6 +75,7 @@ void add_steps(const StepChoice& choice, Phase phase, int64_t block, std::vector
   const bool swept = phase == Phase::decode || phase == Phase::prefill;
   for (size_t i = 0; i < contexts.size(); ++i) {
     for (int64_t count : tokens) {
+      if (phase == Phase::verify && count < 2) continue;  // an anchor alone is decode
       const bool wanted = chosen || i == 0 || (swept && count == swept_tokens(phase, block));
       if (wanted) steps.push_back({phase, count, contexts[i]});
     }
@@ -186,10 +187,13 @@ bool step_can_match(const StepSize& size, const std::string& filter) {
 
 std::string why_no_row(const StepChoice& choice, int64_t block, const std::string& filter) {
   if (block == 0 && !choice.phases.empty() && std::ranges::all_of(choice.phases, needs_drafts)) {
-    return "--phases: draft and verify need a draft head, which these layers do not have: more "
-           "--layers, or a model whose first layers it looks at";
+    return "--phases: draft and verify need a draft head, which reads the streams of late layers: "
+           "more --layers, or all";
   }
-  if (filter.empty()) return "--phases: none of them can run on this model";
+  if (filter.empty()) {
+    return "--phases, --tokens: no such step can run on this model (verify takes two tokens and "
+           "more)";
+  }
   return fmt::format("--filter: no row matches \"{}\"; without it bench shows them all", filter);
 }
 

@@ -65,6 +65,14 @@ TEST(Filters, LeaveOutStepsThatCannotMatch) {
   }
 }
 
+TEST(StepSizes, VerifyAnAnchorAndAtLeastOneDraft) {
+  const auto steps =
+      steps_to_run({.phases = {Phase::verify}, .tokens = {1, 2, 6}, .contexts = {0}}, 5);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].tokens, 2);
+  EXPECT_EQ(steps[1].tokens, 6);
+}
+
 TEST(StepSizes, NameTheOptionThatLeftNoRow) {
   const StepChoice drafts{.phases = {Phase::draft, Phase::verify}, .tokens = {}, .contexts = {}};
   EXPECT_TRUE(
