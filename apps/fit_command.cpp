@@ -214,9 +214,17 @@ Result<GpuFit> fit_gpu_of(const FitCommandOptions& options, const ModelConfig& c
 }
 
 Status run_command(const FitCommandOptions& options) {
-  if (options.gpu_memory == 0 && !(options.experts == "auto" && options.expert_profile.empty())) {
-    usage_error("{}: expected --gpu-memory SIZE with it",
-                options.experts == "auto" ? "--expert-profile" : "--experts");
+  if (options.gpu_memory == 0) {
+    const auto needs_gpu = [](std::string_view option, bool said) {
+      if (said) usage_error("{}: expected --gpu-memory SIZE with it", option);
+    };
+    needs_gpu("--experts", options.experts != "auto");
+    needs_gpu("--expert-profile", !options.expert_profile.empty());
+    needs_gpu("--gpu-bandwidth", options.gpu_gigabytes_per_second > 0);
+    needs_gpu("--bus-bandwidth", options.bus_gigabytes_per_second > 0);
+  }
+  if (options.bus_gigabytes_per_second > 0 && options.experts != "stream") {
+    usage_error("--bus-bandwidth: expected --experts stream with it");
   }
   CACHALOT_TRY(const ModelConfig config, config_at(options.model));
   if (options.context > config.max_position_embeddings) {

@@ -16,10 +16,11 @@ void show_copy(int64_t done, int64_t all) {
   if (done == all) report("\r\033[K");
 }
 
-// What the GPU's queue computes of an engine's options.
-bool computes(const EngineOptions& engine) {
-  return engine.backend == Backend::cpu && engine.expert_input == ExpertInput::fp8 &&
-         !engine.watchable;
+// The option that keeps an engine off a GPU; empty: none.
+std::string what_only_a_cpu_computes(const EngineOptions& engine) {
+  if (engine.backend != Backend::cpu) return "--backend";
+  if (engine.expert_input != ExpertInput::fp8) return "--activations int8";
+  return engine.watchable ? "--explore" : "";
 }
 
 }  // namespace
@@ -64,14 +65,16 @@ void apply_gpu_options(const GpuChoice& options, EngineOptions& engine) {
   if (options.asked_for() && engine.backend != Backend::cpu) {
     usage_error("--device cuda: expected --backend cpu or none with it");
   }
-  if (!options.asked_for() && (!computes(engine) || !cuda::find_device())) {
-    if (!needs_gpu.empty()) {
-      usage_error("{}: expected {}", needs_gpu,
-                  computes(engine) ? "an NVIDIA Hopper GPU in this machine, found none"
-                                   : "options that a GPU computes; --device cuda says which it "
-                                     "does not");
+  const std::string on_cpu = what_only_a_cpu_computes(engine);
+  if (!options.asked_for() && (!on_cpu.empty() || !cuda::find_device())) {
+    if (needs_gpu.empty()) return;
+    if (!cuda::find_device()) {
+      usage_error(
+          "{}: expected an NVIDIA Hopper GPU in this machine, found none; without it the "
+          "CPU computes everything",
+          needs_gpu);
     }
-    return;
+    usage_error("{}: expected no {} with it, which the CPU computes alone", needs_gpu, on_cpu);
   }
   engine.backend = Backend::cuda;
   engine.gpu_memory = options.memory;

@@ -203,7 +203,7 @@ TEST_F(RunCommand, SaysSoWhereAFlagNeedsAGpuThatIsNotThere) {
   expect_error("run --device auto --gpu-memory 1GB Hi", 2,
                "--gpu-memory: expected an NVIDIA Hopper GPU");
   expect_error("run --device auto --gpu-memory 1GB --activations int8 Hi", 2,
-               "--gpu-memory: expected options that a GPU computes");
+               "found none; without it the CPU computes everything");
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
@@ -315,6 +315,9 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
   expect_error("fit tests/data/released --bandwidth nan", 2, "expected a number from 0.1");
   expect_error(fit + "--ram 1e99", 2, "expected a size such as 16GiB");
   expect_error("fit nowhere", 1, "nowhere: cannot open");
+  expect_error(fit + "--experts gpu", 2, "--experts: expected --gpu-memory SIZE with it");
+  expect_error(fit + "--gpu-bandwidth 4200", 2, "--gpu-bandwidth: expected --gpu-memory SIZE");
+  expect_error(on_gpu + "--bus-bandwidth 50", 2, "--bus-bandwidth: expected --experts stream");
 }
 
 TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
