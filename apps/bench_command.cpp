@@ -103,7 +103,9 @@ Status run_command(BenchCommandOptions options) {
   }
   const bool terminal = isatty(STDERR_FILENO);
   const bool table = !options.json && options.compare.empty();
-  const bool floors = options.bench.gpu && !options.bench.cycles;
+  const bench::Columns columns = options.bench.cycles ? bench::Columns::times
+                                 : options.bench.gpu  ? bench::Columns::floors
+                                                      : bench::Columns::limits;
   bench::BenchCallbacks callbacks;
   callbacks.on_progress = [&](const std::string& text) {
     if (terminal) report("\r\033[K{} ...", text);
@@ -114,14 +116,14 @@ Status run_command(BenchCommandOptions options) {
   if (!options.json) {
     callbacks.on_machine = [&](const bench::Machine& machine) {
       clear();
-      fmt::print("{}\n{}", bench::machine_text(machine), table ? bench::table_header(floors) : "");
+      fmt::print("{}\n{}", bench::machine_text(machine), table ? bench::table_header(columns) : "");
       std::fflush(stdout);
     };
   }
   if (table) {
     callbacks.on_row = [&](const bench::Row& row) {
       clear();
-      fmt::print("{}", bench::table_line(row, floors));
+      fmt::print("{}", bench::table_line(row, columns));
       std::fflush(stdout);
     };
   }

@@ -74,6 +74,13 @@ TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
     const std::string name = std::string(option).substr(0, std::string(option).find(' '));
     expect_error("--cycles " + std::string(option), 2, name + ": expected no --cycles with it");
   }
+  for (const char* mode : {"", "--cycles "}) {
+    const ProgramResult nothing = program(
+        "bench " + std::string(mode) + (*mode ? "--filter nonsense" : "--phases draft --layers 1"));
+    EXPECT_EQ(nothing.exit_code, 2);
+    EXPECT_EQ(nothing.out.find("read from memory"), std::string::npos) << nothing.out;
+  }
+  expect_error("-m /nowhere --cycles", 1, "/nowhere: expected a model folder");
   expect_error("-m /nowhere", 1, "/nowhere: expected a model folder");
   expect_error("--compare /nowhere/old.json", 1, "/nowhere/old.json");
   expect_error("--compare " + write("bad.json", "{\"rows\": 3}"), 1, "found no list of rows");

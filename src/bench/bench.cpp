@@ -1,6 +1,7 @@
 #include "bench/bench.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "bench/engine_cycles.h"
 #include "bench/gpu_bench.h"
@@ -27,6 +28,15 @@ class Bench {
 
   Result<Report> run() {
     report_.model = options_.model;
+    const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
+    const std::vector<StepSize> sizes = steps_to_run(options_.steps, block);
+    const auto no_row = [&] {
+      return fail("{}", why_no_row(options_.steps, block, options_.filter));
+    };
+    // Where that is known already nothing is measured.
+    const bool any_step = std::ranges::any_of(
+        sizes, [&](const StepSize& size) { return step_can_match(size, options_.filter); });
+    if (!any_step && !shows_picture() && !answers_examples()) return no_row();
     progress("measuring the machine");
     report_.machine = measure_machine(team_, isa_, options_.machine);
     if (callbacks_.on_machine) callbacks_.on_machine(report_.machine);
@@ -34,12 +44,11 @@ class Bench {
     model_.warm();
     report_.notes = model_.notes;
     Summary summary(model_, report_.machine);
-    const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
-    for (const StepSize& size : steps_to_run(options_.steps, block)) run(size, summary);
-    show_picture();
-    CACHALOT_OK(answer_examples());
+    for (const StepSize& size : sizes) run(size, summary);
+    if (shows_picture()) show_picture();
+    if (answers_examples()) CACHALOT_OK(answer_examples());
     if (!report_.rows.empty()) return std::move(report_);
-    return fail("{}", why_no_row(options_.steps, block, options_.filter));
+    return no_row();
   }
 
  private:
@@ -86,23 +95,26 @@ class Bench {
   }
 
   // With all phases; a filter that asks for something else need not wait for it.
-  void show_picture() {
+  bool shows_picture() const {
     const bool elsewhere = std::ranges::any_of(kAllPhases, [&](Phase phase) {
       return options_.filter.find(name_of(phase)) != std::string::npos;
     });
-    if (elsewhere || !options_.steps.phases.empty() || options_.layers) return;
+    return !elsewhere && options_.steps.phases.empty() && !options_.layers &&
+           model_.config.has_vision();
+  }
+  void show_picture() {
     progress("picture");
     for (Row& row : picture_rows(model_, report_.machine, team_, isa_, options_.repeat)) {
       add(std::move(row));
     }
   }
 
+  bool answers_examples() const {
+    return options_.answers && !options_.layers && has_examples(options_.model) &&
+           (options_.filter.empty() || row_matches("answers/plain/tokens1", options_.filter) ||
+            row_matches("answers/drafts/tokens1", options_.filter));
+  }
   Status answer_examples() {
-    const bool wanted =
-        options_.answers && !options_.layers && has_examples(options_.model) &&
-        (options_.filter.empty() || row_matches("answers/plain/tokens1", options_.filter) ||
-         row_matches("answers/drafts/tokens1", options_.filter));
-    if (!wanted) return {};
     progress("answers");
     GenerationOptions generation;
     generation.engine.threads = options_.threads;
@@ -141,6 +153,11 @@ Result<Report> run_cycles(const BenchOptions& options, const BenchCallbacks& cal
   };
   CACHALOT_TRY(const Isa isa,
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
+  // What can be said at once comes before anything is measured.
+  CACHALOT_OK(Checkpoint::open(options.model));
+  if (!any_cycle_matches(options.filter)) {
+    return fail("--filter: no row matches \"{}\"; without it bench shows them all", options.filter);
+  }
   Report report{.model = options.model};
   progress("measuring the machine");
   CACHALOT_TRY(report.machine, machine_of(options, isa));
@@ -152,13 +169,14 @@ Result<Report> run_cycles(const BenchOptions& options, const BenchCallbacks& cal
   cycle_options.engine.gpu_memory = options.gpu_memory;
   cycle_options.engine.threads = options.threads;
   cycle_options.engine.isa = isa;
-  if (options.repeat.repetitions > 0) cycle_options.cycles = options.repeat.repetitions;
+  if (options.repeat.repetitions > 0) {
+    cycle_options.cycles = options.repeat.repetitions;
+    cycle_options.patience = std::numeric_limits<double>::infinity();
+  }
   cycle_options.filter = options.filter;
   CACHALOT_TRY(EngineCycles cycles, measure_cycles(options.model, cycle_options, callbacks.on_row));
-  if (cycles.rows.empty()) {
-    return fail("--filter: no row matches \"{}\"; without it bench shows them all", options.filter);
-  }
   report.rows = std::move(cycles.rows);
+  report.notes = std::move(cycles.notes);
   report.notes.push_back("cycles of an engine: " + cycles.engine);
   return report;
 }

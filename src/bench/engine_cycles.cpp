@@ -1,7 +1,6 @@
 #include "bench/engine_cycles.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/clock.h"
 #include "bench/bench_model.h"
@@ -25,6 +24,7 @@ constexpr Kind kKinds[] = {{"greedy", 1},
 constexpr int64_t kMostAnswers = 64;
 // A device runs the first step of a shape as it is and captures the second.
 constexpr int64_t kUntimedCycles = 3;
+constexpr size_t kLeastCycles = 3;
 
 std::string name_of(const Kind& kind) {
   return fmt::format("cycle/{}/answers{}", kind.name, kind.answers);
@@ -52,9 +52,11 @@ class Answers {
     }
   }
 
-  Status read_prompts(int64_t tokens) {
+  // What they took, or would have taken if that is more than `patience` seconds.
+  Result<double> read_prompts(int64_t tokens, double patience) {
     RandomWords random(static_cast<uint64_t>(answers_.size()));
     const int64_t vocabulary = engine_.config().vocab_size;
+    const double start = wall_seconds();
     for (Answer& answer : answers_) {
       CACHALOT_TRY(answer.sequence, engine_.open_sequence());
       std::vector<int32_t> prompt(static_cast<size_t>(tokens));
@@ -63,8 +65,11 @@ class Answers {
       const SequenceStep step{
           .sequence = answer.sequence, .tokens = prompt, .logits = LogitsOf::none};
       CACHALOT_OK(engine_.step({.sequences = {&step, 1}, .draft_taps = feed_drafts_}));
+      if (&answer != &answers_.front()) continue;
+      const double all = (wall_seconds() - start) * static_cast<double>(answers_.size());
+      if (all > patience) return all;
     }
-    return {};
+    return wall_seconds() - start;
   }
 
   // Returns the number of tokens.
@@ -103,30 +108,44 @@ class Answers {
   bool feed_drafts_ = false;
 };
 
-Result<Row> measure(Engine& engine, const Kind& kind, const CycleOptions& options) {
+Status measure(Engine& engine, const Kind& kind, const CycleOptions& options, EngineCycles& out) {
   Answers answers(engine, kind);
-  CACHALOT_OK(answers.read_prompts(options.prompt));
+  CACHALOT_TRY(const double reading, answers.read_prompts(options.prompt, options.patience));
+  if (reading > options.patience) {
+    out.notes.push_back(
+        fmt::format("{} left out: reading the prompts takes {:.0f} s; ask for it with --repeat",
+                    name_of(kind), reading));
+    return {};
+  }
   for (int64_t i = 0; i < kUntimedCycles; ++i) CACHALOT_OK(answers.cycle());
   std::vector<double> seconds;
+  double all = 0;
   int64_t tokens = 0;
-  for (int64_t i = 0; i < options.cycles; ++i) {
+  const auto wanted = static_cast<size_t>(options.cycles);
+  while (seconds.size() < wanted && (seconds.size() < kLeastCycles || all < options.patience)) {
     const double start = wall_seconds();
     CACHALOT_TRY(const int64_t added, answers.cycle());
     seconds.push_back(wall_seconds() - start);
+    all += seconds.back();
     tokens += added;
   }
-  const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0);
   std::ranges::sort(seconds);
-  return Row{.name = name_of(kind),
-             .shape = fmt::format("{} cycles, {} tokens, after prompts of {}", options.cycles,
-                                  tokens, options.prompt),
-             .seconds = seconds[seconds.size() / 2],
-             .best_seconds = seconds.front(),
-             .repetitions = options.cycles,
-             .tokens_per_second = static_cast<double>(tokens) / all};
+  out.rows.push_back({.name = name_of(kind),
+                      .shape = fmt::format("{} cycles, {} tokens, after prompts of {}",
+                                           seconds.size(), tokens, options.prompt),
+                      .seconds = seconds[seconds.size() / 2],
+                      .best_seconds = seconds.front(),
+                      .repetitions = std::ssize(seconds),
+                      .tokens_per_second = static_cast<double>(tokens) / all});
+  return {};
 }
 
 }  // namespace
+
+bool any_cycle_matches(const std::string& filter) {
+  return std::ranges::any_of(kKinds,
+                             [&](const Kind& kind) { return row_matches(name_of(kind), filter); });
+}
 
 Result<EngineCycles> measure_cycles(const std::filesystem::path& folder,
                                     const CycleOptions& options,
@@ -141,13 +160,13 @@ Result<EngineCycles> measure_cycles(const std::filesystem::path& folder,
       std::min(config.max_position_embeddings,
                options.prompt + (kUntimedCycles + options.cycles) * (1 + block) + block);
   CACHALOT_TRY(const auto engine, make_engine(checkpoint, made_up_classes(config), engine_options));
-  EngineCycles out{.engine = engine->description(), .rows = {}};
+  EngineCycles out{.engine = engine->description()};
   for (const Kind& kind : kKinds) {
     if (!row_matches(name_of(kind), options.filter)) continue;
     if (kind.drafts && block == 0) continue;
-    CACHALOT_TRY(Row row, measure(*engine, kind, options));
-    if (on_row) on_row(row);
-    out.rows.push_back(std::move(row));
+    const size_t before = out.rows.size();
+    CACHALOT_OK(measure(*engine, kind, options, out));
+    if (on_row && out.rows.size() > before) on_row(out.rows.back());
   }
   return out;
 }

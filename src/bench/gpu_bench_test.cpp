@@ -169,9 +169,9 @@ TEST(GpuRows, SayHowMuchLongerAStepIsThanItsOperations) {
   const std::vector<Row> rows = Summary(*model, machine).rows_of({}, {repetition});
   ASSERT_FALSE(rows.empty());
   EXPECT_EQ(rows[0].between_operations, 0.25);
-  EXPECT_NE(table_line(rows[0]).find("25% between operations"), std::string::npos);
-  EXPECT_NE(table_line(rows[0], true).find(" 62.5    1.6  fp8_wgmma"), std::string::npos)
-      << table_line(rows[0], true);
+  EXPECT_NE(table_line(rows[0], Columns::limits).find("25% between operations"), std::string::npos);
+  EXPECT_NE(table_line(rows[0], Columns::floors).find(" 62.5    1.6  fp8_wgmma"), std::string::npos)
+      << table_line(rows[0], Columns::floors);
   EXPECT_EQ(rows[0].outside_streaming, 0.5);
   EXPECT_EQ(rows[0].percent_of_limit, 62.5);  // 1.5 s of FP8 products, 1 s of BF16's
 }

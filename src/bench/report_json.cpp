@@ -47,11 +47,13 @@ Json row_json(const Row& row) {
             {"shape", row.shape},
             {"seconds", row.seconds},
             {"best_seconds", row.best_seconds},
-            {"repetitions", row.repetitions},
-            {"bytes", row.bytes},
-            {"flops", row.flops},
-            {"percent_of_limit", row.percent_of_limit},
-            {"limit", row.limit}};
+            {"repetitions", row.repetitions}};
+  if (!row.limit.empty()) {
+    json["bytes"] = row.bytes;
+    json["flops"] = row.flops;
+    json["percent_of_limit"] = row.percent_of_limit;
+    json["limit"] = row.limit;
+  }
   if (row.tokens_per_second) json["tokens_per_second"] = *row.tokens_per_second;
   if (row.outside_streaming) json["outside_streaming"] = *row.outside_streaming;
   if (row.between_operations) json["between_operations"] = *row.between_operations;

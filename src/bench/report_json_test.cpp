@@ -123,8 +123,30 @@ TEST(Table, MarksWhatChangedByMoreThanFivePercent) {
 
 TEST(Table, FitsAHundredColumns) {
   const Row longest = row("sparse_attention.chosen/prefill/tokens2048/ctx128K", 123e-3);
-  std::istringstream lines(table_header() + table_line(longest) + machine_text(report().machine));
+  std::istringstream lines(table_header(Columns::limits) + table_line(longest, Columns::limits) +
+                           machine_text(report().machine));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+// An engine's cycles: bytes and operations are not counted, so there is no floor.
+TEST(Rows, WithoutAFloorSayNothingOfOne) {
+  const Row cycle{.name = "cycle/greedy/answers1",
+                  .shape = "3 cycles",
+                  .seconds = 2e-3,
+                  .best_seconds = 1e-3,
+                  .repetitions = 3,
+                  .tokens_per_second = 500};
+  Report cycles = report();
+  cycles.rows = {cycle};
+  const auto json = nlohmann::json::parse(json_of(cycles))["rows"][0];
+  EXPECT_EQ(json["tokens_per_second"], 500);
+  for (const char* absent : {"bytes", "flops", "percent_of_limit", "limit"}) {
+    EXPECT_FALSE(json.contains(absent)) << absent;
+  }
+  const std::string blanks(48 - cycle.name.size(), ' ');
+  EXPECT_EQ(table_line(cycle, Columns::times),
+            cycle.name + blanks + " 2.00 ms 1.00 ms\n   500 tok/s\n");
+  EXPECT_EQ(table_header(Columns::times).find("limit"), std::string::npos);
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ struct Row {
   double best_seconds = 0;  // the fastest
   int64_t repetitions = 0;
   double bytes = 0, flops = 0;  // means: routing differs from run to run
-  // Of the repetition nearest to its own floor; limits are best times too.
+  // Of the repetition nearest to its own floor; limits are best times too. Empty and all zero where
+  // bytes and operations are not counted, as of an engine's cycles.
   double percent_of_limit = 0;
   std::string limit;
   std::optional<double> tokens_per_second;  // of whole steps, at the best time

@@ -73,18 +73,26 @@ std::string machine_text(const Machine& machine) {
   return text;
 }
 
-std::string table_header(bool with_floors) {
-  return fmt::format("{:<48} {:>7} {:>7} {:>7} {:>8} {:>5}{}  limit\n", "row", "median", "best",
-                     "GB/s", "GFLOP/s", "%", with_floors ? " floors" : "");
+std::string table_header(Columns columns) {
+  std::string line = fmt::format("{:<48} {:>7} {:>7}", "row", "median", "best");
+  if (columns != Columns::times) {
+    line += fmt::format(" {:>7} {:>8} {:>5}{}  limit", "GB/s", "GFLOP/s", "%",
+                        columns == Columns::floors ? " floors" : "");
+  }
+  return line + '\n';
 }
 
-std::string table_line(const Row& row, bool with_floors) {
-  const std::string floors =
-      with_floors ? fmt::format(" {:>6.3g}", 100 / row.percent_of_limit) : "";
-  std::string line = fmt::format(
-      "{:<48} {:>7} {:>7} {:>7.4g} {:>8.4g} {:>5.1f}{}  {}\n", row.name, time_text(row.seconds),
-      time_text(row.best_seconds), row.bytes / row.best_seconds / 1e9,
-      row.flops / row.best_seconds / 1e9, row.percent_of_limit, floors, row.limit);
+std::string table_line(const Row& row, Columns columns) {
+  std::string line = fmt::format("{:<48} {:>7} {:>7}", row.name, time_text(row.seconds),
+                                 time_text(row.best_seconds));
+  if (columns != Columns::times && !row.limit.empty()) {
+    const std::string floors =
+        columns == Columns::floors ? fmt::format(" {:>6.3g}", 100 / row.percent_of_limit) : "";
+    line +=
+        fmt::format(" {:>7.4g} {:>8.4g} {:>5.1f}{}  {}", row.bytes / row.best_seconds / 1e9,
+                    row.flops / row.best_seconds / 1e9, row.percent_of_limit, floors, row.limit);
+  }
+  line += '\n';
   const std::string more = more_of(row);
   if (!more.empty()) line += fmt::format("  {}\n", more);
   return line;

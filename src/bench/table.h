@@ -1,5 +1,4 @@
-// Reports for people: tables of 100 columns; with floors, how many times its floor a row takes, a
-// few more.
+// Reports for people: tables of 100 columns; with floors a few more.
 #pragma once
 
 #include <string>
@@ -11,8 +10,11 @@
 namespace cachalot::bench {
 
 std::string machine_text(const Machine& machine);
-std::string table_header(bool with_floors = false);
-std::string table_line(const Row& row, bool with_floors = false);
+// Times alone (of an engine's cycles), what limits a row as well, or also how many times its floor
+// it takes.
+enum class Columns { times, limits, floors };
+std::string table_header(Columns columns);
+std::string table_line(const Row& row, Columns columns);
 
 // Old, new and their ratio for the rows both have; more than 5 % is marked, and what only one has
 // is counted.
