@@ -124,9 +124,9 @@ void print_advice(const Fit& fit, const std::optional<GpuFit>& gpu,
   if (!flags.empty()) fmt::print("run with{}\n", flags);
 }
 
-// A GPU's share of the same step.
+// A GPU's part and the host's.
 void print_gpu(const GpuFit& fit, const FitCommandOptions& options, const FitRequest& request) {
-  fmt::print("\n{:<34} {:>10} of {}\n", "on a GPU",
+  fmt::print("{:<34} {:>10} of {}\n", "on a GPU",
              size_text(fit.placement.bytes + fit.caches + fit.workspace),
              size_text(options.gpu_memory));
   fmt::print("  {:<32} {:>10}   {}\n", "weights", size_text(fit.placement.bytes),
@@ -257,7 +257,8 @@ Status run_command(const FitCommandOptions& options) {
   } else {
     print_parts(result);
   }
-  if (!result.fits) {
+  // A GPU takes what the host need not hold.
+  if (!result.fits && !gpu) {
     return fail(
         "it does not fit: {} of memory are the least for {} sequence{} of {} positions, {} are "
         "there; ask for less --context or fewer --sequences, or leave the drafts out with "
@@ -266,9 +267,12 @@ Status run_command(const FitCommandOptions& options) {
         request.context, size_text(request.memory));
   }
   if (options.json) return {};
-  print_placement(result, request);
-  print_speed(result, request);
-  if (gpu) print_gpu(*gpu, options, request);
+  if (gpu) {
+    print_gpu(*gpu, options, request);
+  } else {
+    print_placement(result, request);
+    print_speed(result, request);
+  }
   print_advice(result, gpu, options, request);
   return {};
 }

@@ -309,6 +309,9 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
   const std::string on_gpu = "fit tests/data/released --bandwidth 100 --gpu-memory 141GB ";
   expect_error(on_gpu + "--ram 100GB --experts stream", 1, "streamed experts lie in the host's");
   const std::string streamed = program(on_gpu + "--ram 400GB --experts stream").out;
+  // What it would be without a GPU is another question.
+  EXPECT_EQ(streamed.find("most while loading"), std::string::npos) << streamed;
+  EXPECT_EQ(program(on_gpu + "--ram 8GiB").exit_code, 0);
   EXPECT_NE(streamed.find("run with --device cuda --gpu-memory 141000000000 --experts stream\n"),
             std::string::npos)
       << streamed;
