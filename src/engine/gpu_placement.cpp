@@ -14,6 +14,12 @@ std::string size_text(int64_t bytes) {
                                 : fmt::format("{:.1f} MB", value / 1e6);
 }
 
+// What does not fit in what; to the byte where they would read alike.
+std::pair<std::string, std::string> sizes_apart(int64_t one, int64_t other) {
+  if (size_text(one) != size_text(other)) return {size_text(one), size_text(other)};
+  return {fmt::format("{} bytes", one), fmt::format("{} bytes", other)};
+}
+
 }  // namespace
 
 // Values in BF16. A picture of 4,096 patches has some rows of each kind at a time.
@@ -59,12 +65,12 @@ Result<WeightPlacement> place_on_gpu(const ModelWeights& weights, const ModelCon
   if (const int64_t least = dense.bytes + besides; least > there) {
     // What neither context nor sequences change.
     const bool too_small = dense.bytes + kernels + vision_memory(config) > there;
+    const auto [needed, found] = sizes_apart(least, there);
     return fail(
         "{}: {} of weights that every token needs, {} of caches and {} of workspace and vision, "
         "{} in all, do not fit in {}{}: {}",
-        device.name, size_text(dense.bytes), size_text(caches), size_text(besides - caches),
-        size_text(least), size_text(there),
-        options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory",
+        device.name, size_text(dense.bytes), size_text(caches), size_text(besides - caches), needed,
+        found, options.gpu_memory > 0 ? " (--gpu-memory)" : " of free memory",
         too_small ? "the model needs a GPU with more memory, or none (--device cpu)"
                   : "a shorter --context or fewer sequences take less");
   }

@@ -124,5 +124,20 @@ TEST(GpuFit, SaysWhatDoesNotFit) {
             "take less");
 }
 
+TEST(GpuFit, TellsSizesApartThatDifferByAByte) {
+  const ModelConfig config = released();
+  const auto error_of = [&](int64_t memory) {
+    const auto fit = fit_gpu(config, {.context = 1024, .sequences = 1}, {.memory = memory});
+    return fit ? std::string() : fit.error().message;
+  };
+  int64_t least = int64_t{1} << 30;
+  for (int64_t step = int64_t{1} << 36; step > 0; step /= 2) {
+    if (!error_of(least + step).empty()) least += step;
+  }
+  EXPECT_NE(error_of(least).find(fmt::format(" in all, do not fit in {} bytes (", least)),
+            std::string::npos)
+      << error_of(least);
+}
+
 }  // namespace
 }  // namespace cachalot
