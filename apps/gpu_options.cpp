@@ -65,16 +65,19 @@ void apply_gpu_options(const GpuChoice& options, EngineOptions& engine) {
   if (options.asked_for() && engine.backend != Backend::cpu) {
     usage_error("--device cuda: expected --backend cpu or none with it");
   }
-  const std::string on_cpu = what_only_a_cpu_computes(engine);
-  if (!options.asked_for() && (!on_cpu.empty() || !cuda::find_device())) {
-    if (needs_gpu.empty()) return;
+  if (!options.asked_for()) {
+    const std::string on_cpu = what_only_a_cpu_computes(engine);
+    if (!on_cpu.empty() && needs_gpu.empty()) return;
     if (!cuda::find_device()) {
+      if (needs_gpu.empty()) return;
       usage_error(
           "{}: expected an NVIDIA Hopper GPU in this machine, found none; without it the "
           "CPU computes everything",
           needs_gpu);
     }
-    usage_error("{}: expected no {} with it, which the CPU computes alone", needs_gpu, on_cpu);
+    if (!on_cpu.empty()) {
+      usage_error("{}: expected no {} with it, which the CPU computes alone", needs_gpu, on_cpu);
+    }
   }
   engine.backend = Backend::cuda;
   engine.gpu_memory = options.memory;
