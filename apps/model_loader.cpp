@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/synth.h"
 #include "default_model.h"
 #include "report.h"
 #include "tokenizer/engram_token_map.h"
@@ -133,12 +134,18 @@ void add_prefill_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
 }
 
-Result<LoadedModel> load_model(const ModelOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+Status check_model_options(const ModelOptions& options) {
   check_memory_options(options);
   check_prefill_options(options);
   CACHALOT_OK(check_folder(options.model));
-  CACHALOT_OK(check_expert_profile_out(options.storage));
+  CACHALOT_TRY(const ModelConfig config, config_at(options.model));
+  (void)engine_options(options, config);
+  return check_expert_profile_out(options.storage);
+}
+
+Result<LoadedModel> load_model(const ModelOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  CACHALOT_OK(check_model_options(options));
   CACHALOT_OK(place_memory(options.memory));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));

@@ -60,8 +60,12 @@ struct LoadedModel {
   const ModelConfig& config() const { return engine->config(); }
 };
 
-// Errors: see Checkpoint::open, Tokenizer::load, make_engine; a vocabulary of the tokenizer that
-// differs from the checkpoint's. Warnings of the checkpoint go to stderr.
+// What can be said of options before anything is read: usage errors end the program, a model that
+// is no folder is an error.
+Status check_model_options(const ModelOptions& options);
+
+// Errors: those, see Checkpoint::open, Tokenizer::load, make_engine; a vocabulary of the tokenizer
+// that differs from the checkpoint's. Warnings of the checkpoint go to stderr.
 Result<LoadedModel> load_model(const ModelOptions& options);
 
 }  // namespace cachalot

@@ -72,6 +72,7 @@ void drain(ApiServer& server) {
 Result<int> serve(const ServeOptions& options) {
   block_stop_signals();
   const auto start = std::chrono::steady_clock::now();
+  CACHALOT_OK(check_serve_options(options));
   CACHALOT_TRY(ApiServerOptions settings, api_server_options(options));
   CACHALOT_TRY(const std::shared_ptr<const Fetcher> fetcher, image_fetcher(options));
   // Outlives the server, whose handlers use it.

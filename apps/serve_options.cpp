@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/mapped_file.h"
+#include "checkpoint/synth.h"
 #include "engine/cache_fingerprint.h"
 #include "explorer_tree.h"
 #include "number_options.h"
@@ -161,6 +162,25 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   add_draft_options(command, options.drafts);
 }
 
+Status check_serve_options(const ServeOptions& options) {
+  ModelOptions model = options.model;
+  model.watchable = options.explore;
+  CACHALOT_OK(check_model_options(model));
+  if (options.explore && model.backend != "cpu") {
+    usage_error("--explore: looks into --backend cpu, found {}", model.backend);
+  }
+  ChatOptions chat;
+  if (!options.effort.empty()) {
+    if (const Status status = apply_effort(chat, options.effort, true); !status) {
+      usage_error(status.error());
+    }
+  }
+  CACHALOT_TRY(const ModelConfig config, config_at(model.model));
+  or_usage_error(
+      draft_parameters(options.drafts, config.has_drafts() ? config.dspark_block_size : 0));
+  return {};
+}
+
 Result<ApiServerOptions> api_server_options(const ServeOptions& options) {
   ApiServerOptions result;
   result.http.host = options.host;
@@ -198,9 +218,6 @@ Result<std::shared_ptr<const Fetcher>> image_fetcher(const ServeOptions& options
 
 Result<ModelServiceOptions> model_service_options(const ServeOptions& options,
                                                   const LoadedModel& model) {
-  if (options.explore && options.model.backend != "cpu") {
-    return fail("--explore: looks into --backend cpu, found {}", options.model.backend);
-  }
   CACHALOT_TRY(const AnswerParameters parameters,
                answer_parameters(options.sampling, model.generation, model.config().vocab_size));
   ModelServiceOptions result;

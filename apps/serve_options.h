@@ -41,6 +41,10 @@ struct ServeOptions {
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
 
+// Before anything listens or is loaded: check_model_options, and of the others what needs no more
+// than the model's configuration.
+Status check_serve_options(const ServeOptions& options);
+
 // Errors: a key file that cannot be read or holds no key, an empty key.
 Result<ApiServerOptions> api_server_options(const ServeOptions& options);
 

@@ -512,6 +512,10 @@ TEST_F(ServeUsageTest, SaysWhatIsWrongAtItsStart) {
   expect_error("serve --api-key-file " + write("keys", "# none\n\n"), 1, "expected an API key");
   expect_error("serve --log-format xml", 2, "--log-format");
   expect_error("serve --temperature 5 --port 0", 2, "temperature");
+  // Before it listens.
+  EXPECT_EQ(program("serve --drafts 99 --port 0").err.find("listening"), std::string::npos);
+  EXPECT_EQ(program("serve --explore --backend reference --port 0").err.find("listening"),
+            std::string::npos);
   expect_error("serve --drafts 99 --port 0", 2, "--drafts");
   expect_error("serve --config /nowhere", 2, "/nowhere");
 }
