@@ -27,6 +27,10 @@ std::string gpu_path_of(std::string_view operation) {
 std::string path_of(std::string_view operation, const Machine& machine) {
   if (machine.multiprocessors > 0) return gpu_path_of(operation);
   if (is_matrix_product(operation)) return machine.matmul_path;
+  // Where there are matrix registers attention has its products there, too.
+  if (operation == "sparse_attention" && machine.matmul_path == "amx_bf16") {
+    return machine.matmul_path;
+  }
   const bool integers = operation == "index_select" && machine.peak("int8_dot") > 0;
   return integers ? "int8_dot" : Machine::kVectorPath;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend/cpu/kernels/attention_kernels.h"
 #include "backend/cpu/kernels/matmul_kernels.h"
 #include "backend/cpu/kernels/row_kernels.h"
 #include "base/check.h"
@@ -47,6 +48,10 @@ const RowKernels& row_kernels_for(Isa isa) {
   // Nothing in a row's kernels is a product of BF16 values or tiles.
   const RowKernels& avx512 = has_avx512_vnni() ? kVnniRowKernels : kAvx512RowKernels;
   return choose(isa, kGenericRowKernels, kAvx2RowKernels, avx512, avx512, avx512);
+}
+
+const AttentionKernels* attention_kernels_for(Isa isa) {
+  return isa == Isa::amx ? &kAmxAttentionKernels : nullptr;
 }
 
 Queue::Queue(ThreadTeam& team, Isa isa, Arena arena)

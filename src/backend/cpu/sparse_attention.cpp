@@ -1,11 +1,10 @@
 // sparse_attention (contract: ops/attention.h; docs/kernels/sparse_attention.md): with many rows a
-// task is a row and some of its heads, with few all threads work on every row.
-#include <algorithm>
-
-#include "backend/cpu/kernels/row_kernels.h"
+// task is a row and some of its heads, with few all threads work on every row. Instruction sets
+// with matrix registers go by tile_attention.cpp.
+#include "backend/cpu/attended_keys.h"
+#include "backend/cpu/kernels/attention_kernels.h"
 #include "backend/cpu/queue.h"
-#include "backend/cpu/rotary.h"
-#include "backend/cpu/row_tasks.h"
+#include "backend/cpu/tile_attention.h"
 #include "backend/cpu/work_share.h"
 
 namespace cachalot::cpu {
@@ -21,56 +20,9 @@ constexpr int64_t kMostHeads = 32;
 // packed rows.
 constexpr int64_t kChannels = 32;
 
-int64_t most_keys(const SparseAttentionArgs& args) {
-  return args.window + args.block + (args.chosen.present() ? args.chosen.extent(1) : 0);
-}
-
-// Distances between rows that lie one after the other, a little more than a power of two: such rows
-// would share a few sets of the first-level cache.
+// Distance between decoded keys, a little more than a power of two: such rows would share a few
+// sets of the first-level cache.
 int64_t key_stride(int64_t channels) { return channels + 16; }
-int64_t score_stride(int64_t keys) { return divide_up(keys, 16) * 16 + 16; }
-
-// What a row attends to: window rows, then latents.
-struct Keys {
-  int64_t position = 0;  // of the first window row
-  int64_t window = 0, count = 0;
-  const uint8_t** rows;  // [count], once found
-};
-
-Keys keys_of(const SparseAttentionArgs& args, int64_t t, const uint8_t** rows) {
-  const int64_t start = args.rows.start_of(t);
-  const int64_t end = args.block > 0 ? start + args.block : args.rows.positions.data[t] + 1;
-  const int64_t reach = args.block > 0 ? start - args.window : end - args.window;
-  const int64_t held = args.window_starts.present() ? args.window_starts.data[t] : 0;
-  Keys keys{.position = std::max({int64_t{0}, reach, held}), .rows = rows};
-  keys.count = keys.window = std::max<int64_t>(end - keys.position, 0);
-  if (args.chosen.absent()) return keys;
-  const int32_t* chosen = args.chosen.row(t);
-  const int32_t* last = std::partition_point(chosen, chosen + args.chosen.extent(1),
-                                             [](int32_t entry) { return entry >= 0; });
-  keys.count += last - chosen;
-  return keys;
-}
-
-struct Range {
-  int64_t first, count;
-};
-
-// Finds some of the packed rows that row t attends to.
-void find_keys(const SparseAttentionArgs& args, int64_t t, Range which, const Keys& keys) {
-  const int64_t start = args.rows.start_of(t), first_row = args.rows.first_rows.data[t];
-  const int64_t ring_rows = args.ring.extent(1), row_bytes = args.ring.extent(2);
-  const int32_t slot = args.rows.slots.data[t];
-  for (int64_t k = which.first; k < which.first + which.count; ++k) {
-    if (k >= keys.window) {
-      keys.rows[k] = args.latents.row(slot, args.chosen.row(t)[k - keys.window]);
-      continue;
-    }
-    const int64_t p = keys.position + k;
-    keys.rows[k] = p >= start ? args.window_rows.row(first_row + p - start)
-                              : args.ring.row(slot) + p % ring_rows * row_bytes;
-  }
-}
 
 // The channels of the keys, one row of floats a key.
 void decode_tile(const RowKernels& rows, const Keys& keys, Range which, int64_t head_dim,
@@ -95,12 +47,7 @@ void score_tile(const RowKernels& rows, const float* q, int64_t heads, const flo
 void finish_channels(const RowKernels& rows, const float* sums, float divisor, Range channels,
                      int64_t head_dim, const Rotation& turn, bf16* o) {
   rows.divide(sums, channels.count, divisor, o + channels.first);
-  const int64_t end = channels.first + channels.count, rotated = head_dim - 2 * turn.pairs;
-  const int64_t first = std::max(channels.first, rotated);
-  if (first >= end) return;
-  const int64_t skipped = (first - rotated) / 2;
-  rows.rotate(o + first, end - first, turn.cosine + skipped, turn.sine + skipped,
-              (end - first) / 2);
+  rotate_channels(rows, channels, head_dim, turn, o);
 }
 
 // ------------------------------------------------------------------------------ a task: some heads
@@ -269,6 +216,10 @@ class SharedRows {
 
 void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
   check_shapes(args);
+  if (const AttentionKernels* kernels = attention_kernels_for(queue.isa())) {
+    tile_attention(queue, *kernels, args);
+    return;
+  }
   const int64_t tokens = args.rows.tokens(), heads = args.q.extent(1), head_dim = args.q.extent(2);
   const int threads = queue.team().size();
   const int64_t groups = divide_up(heads, kMostHeads), tasks = tokens * groups;

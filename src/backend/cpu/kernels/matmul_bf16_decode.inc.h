@@ -5,7 +5,7 @@
 // kScaleRange.
 #pragma once
 
-#include "backend/cpu/kernels/matmul_common.inc.h"
+#include "backend/cpu/kernels/simd.h"
 
 namespace cachalot::cpu {
 namespace {

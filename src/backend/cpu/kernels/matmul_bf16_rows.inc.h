@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/matmul_bf16_decode.inc.h"
+#include "backend/cpu/kernels/matmul_common.inc.h"
 
 namespace cachalot::cpu {
 namespace {
