@@ -10,7 +10,7 @@
 namespace cachalot::cpu {
 namespace {
 
-// Columns of a row that are prepared at a time, where kernels do not pack rows.
+// Columns of a row that are prepared at a time.
 constexpr int64_t kColumnBlock = 1024;
 static_assert(kColumnBlock % kScaleBlock == 0);
 
@@ -36,25 +36,25 @@ class PreparedRows {
     for (int64_t i = 0; i < groups * tokens; ++i) pointers_[i] = shared + values + i * stride_;
   }
 
-  // Units of preparation, independent of each other: some columns of a row, or rows that are packed
-  // together.
-  int64_t pieces() const { return groups_ * (kernels_.pack ? tiles() : tokens_ * slices()); }
+  // Units of preparation, independent of each other: some columns of a row, or of the rows that are
+  // packed together.
+  int64_t pieces() const { return groups_ * (kernels_.pack ? tiles() : tokens_) * slices(); }
 
   // Calls fill(group, token, first column, columns, where they go) for all of the piece.
   template <class F>
   void prepare(int64_t piece, F&& fill) const {
-    if (!kernels_.pack) {
-      const int64_t row = piece / slices(), first = piece % slices() * kColumnBlock;
-      fill(row / tokens_, row % tokens_, first, std::min(kColumnBlock, columns_ - first),
+    const int64_t first = piece % slices() * kColumnBlock;
+    const int64_t count = std::min(kColumnBlock, columns_ - first);
+    const auto fill_row = [&](int64_t row) {
+      fill(row / tokens_, row % tokens_, first, count,
            prepared(row) + first * kernels_.activation_size);
-      return;
-    }
+    };
+    piece /= slices();
+    if (!kernels_.pack) return fill_row(piece);
     const int64_t group = piece / tiles(), tile = piece % tiles();
     const int64_t end = std::min(tokens_, (tile + 1) * kPackTokens);
-    for (int64_t t = tile * kPackTokens; t < end; ++t) {
-      fill(group, t, 0, columns_, prepared(group * tokens_ + t));
-    }
-    kernels_.pack(pointers_ + group * tokens_, tokens_, columns_, format_, tile,
+    for (int64_t t = tile * kPackTokens; t < end; ++t) fill_row(group * tokens_ + t);
+    kernels_.pack(pointers_ + group * tokens_, tokens_, columns_, format_, tile, first, count,
                   packed_ + group * packed_bytes_);
   }
 

@@ -74,7 +74,6 @@ struct Buffers {
   std::byte* hidden;         // [rows] prepared
   const void** hidden_rows;  // [rows]
   PackTile* tiles;           // of all groups
-  PackTile* round_tiles;     // of those in `round`
   std::byte* packed_x;       // the groups' operands, where the kernels want them packed
   std::byte* packed_hidden;
   bf16* y;  // [rows, dim] experts' outputs
@@ -111,7 +110,6 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
     return kernels.pack ? static_cast<size_t>(kernels.packed_bytes(packed_rows, columns)) : 0;
   };
   const size_t tiles = layout.add(packed_rows / kPackTokens + 1, sizeof(PackTile));
-  const size_t round_tiles = layout.add(packed_rows / kPackTokens + 1, sizeof(PackTile));
   const size_t packed_x = layout.add(1, packed_bytes(dim));
   const size_t packed_hidden = layout.add(1, packed_bytes(width));
   const size_t y = layout.add(b.rows * dim, sizeof(bf16));
@@ -132,7 +130,6 @@ Buffers reserve(Queue& queue, const MatmulKernels& routed, int64_t tokens, int64
   at(b.hidden, hidden);
   at(b.hidden_rows, hidden_rows);
   at(b.tiles, tiles);
-  at(b.round_tiles, round_tiles);
   at(b.packed_x, packed_x);
   at(b.packed_hidden, packed_hidden);
   at(b.y, y);
@@ -260,7 +257,7 @@ class Step {
     if (groups_ == 0) return;
     WorkShare results(result_pieces(), queue_.team().size());
     Preparation preparation(*this);
-    Round round(*this, {b_.groups, groups_, b_.tiles, tiles_, b_.rows});
+    Round round(*this, {b_.groups, groups_, b_.rows});
     queue_.run(3 * b_.rows * dim_ * width_, [&](const TeamMember& member) {
       preparation.run(member);
       member.barrier();
@@ -301,14 +298,19 @@ class Step {
         : step_(step),
           rows_((step.wanted_ ? 1 : 2) * step.tokens_ * step.column_blocks(),
                 step.queue_.team().size()),
-          tiles_(step.tiles_, step.queue_.team().size()) {}
+          tiles_(step.tiles_ * step.column_blocks(), step.queue_.team().size()) {}
 
     void run(const TeamMember& member) {
       const Buffers& b = step_.b_;
       rows_.each([&](int64_t piece) { step_.prepare_piece(piece); });
       if (step_.tiles_ == 0) return;
       member.barrier();
-      tiles_.each([&](int64_t i) { step_.pack(b.tiles[i], b.x_rows, step_.dim_, b.packed_x); });
+      tiles_.each([&](int64_t i) {
+        const PackTile& tile = b.tiles[i / step_.column_blocks()];
+        const int64_t first = i % step_.column_blocks() * kColumnBlock;
+        step_.pack(b.groups[tile.group], tile.tile, b.x_rows, step_.dim_, first,
+                   std::min(kColumnBlock, step_.dim_ - first), b.packed_x);
+      });
     }
 
    private:
@@ -320,8 +322,6 @@ class Step {
   struct RoundGroups {
     const Group* groups;
     int64_t count;
-    const PackTile* tiles;
-    int64_t tile_count;
     int64_t rows;
   };
 
@@ -335,7 +335,6 @@ class Step {
           pieces_(step.kernels_, step.dim_, round.rows / round.count, step.queue_.team().size(),
                   round.count),
           hidden_(round.count * hidden_blocks_, step.queue_.team().size()),
-          pack_hidden_(round.tile_count, step.queue_.team().size()),
           outputs_(round.count * pieces_.count(), step.queue_.team().size()) {}
 
     void compute(const TeamMember& member) {
@@ -346,13 +345,6 @@ class Step {
                            next % hidden_blocks_ * kHiddenBlock, scratch);
       });
       member.barrier();
-      if (round_.tile_count > 0) {
-        const Buffers& b = step_.b_;
-        pack_hidden_.each([&](int64_t i) {
-          step_.pack(round_.tiles[i], b.hidden_rows, step_.width_, b.packed_hidden);
-        });
-        member.barrier();
-      }
       outputs_.each_with_next([&](int64_t i, int64_t next) {
         Product product;
         if (next >= 0) {
@@ -378,23 +370,18 @@ class Step {
     const RoundGroups round_;
     const int64_t hidden_blocks_;
     const OutputPieces pieces_;
-    WorkShare hidden_, pack_hidden_, outputs_;
+    WorkShare hidden_, outputs_;
   };
 
   // The experts that are ready, and what stands behind them in b_.round.
   void run_round(std::span<const ReadyExpert> ready, int64_t count) {
     if (count == 0) return;
-    RoundGroups groups{b_.round, count, b_.round_tiles, 0, 0};
+    RoundGroups groups{b_.round, count, 0};
     for (size_t i = 0; i < ready.size(); ++i) {
       b_.round[i] = placed(b_.groups[ready[i].use], ready[i].parts);
     }
     for (int64_t i = 0; i < count; ++i) {
-      const Group& group = b_.round[i];
-      groups.rows += group.count;
-      if (!group.kernels->pack) continue;
-      std::copy_n(b_.tiles + group.packed / kPackTokens, tiles_of(group),
-                  b_.round_tiles + groups.tile_count);
-      groups.tile_count += tiles_of(group);
+      groups.rows += b_.round[i].count;
     }
     Round round(*this, groups);
     queue_.run(3 * groups.rows * dim_ * width_,
@@ -425,9 +412,10 @@ class Step {
     return kernels_.pack ? packed + kernels_.packed_bytes(group.packed, columns) : packed;
   }
 
-  void pack(const PackTile& tile, const void* const* rows, int64_t columns, std::byte* packed) {
-    const Group& group = b_.groups[tile.group];
-    kernels_.pack(rows + group.first, group.count, columns, group.w1.format, tile.tile,
+  // Some columns of a tile of the group's rows.
+  void pack(const Group& group, int64_t tile, const void* const* rows, int64_t columns,
+            int64_t first, int64_t count, std::byte* packed) {
+    kernels_.pack(rows + group.first, group.count, columns, group.w1.format, tile, first, count,
                   packed_at(packed, group, columns));
   }
 
@@ -471,6 +459,10 @@ class Step {
         group.kernels->quantize(
             own->hidden, kHiddenBlock, group.w2.format,
             b_.hidden + (first + i) * b_.hidden_stride + row * group.kernels->activation_size);
+      }
+      if (!group.kernels->pack) continue;
+      for (int64_t at = done; at < done + count; at += kPackTokens) {
+        pack(group, at / kPackTokens, b_.hidden_rows, width_, row, kHiddenBlock, b_.packed_hidden);
       }
     }
   }

@@ -305,7 +305,7 @@ std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<
   if (kernels.pack) {
     packed.resize(static_cast<size_t>(kernels.packed_bytes(tokens, 32)));
     for (int64_t tile = 0; tile * kPackTokens < tokens; ++tile) {
-      kernels.pack(rows.data(), tokens, 32, PackedWeight::Format::fp4, tile, packed.data());
+      kernels.pack(rows.data(), tokens, 32, PackedWeight::Format::fp4, tile, 0, 32, packed.data());
     }
   }
   kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,

@@ -71,12 +71,13 @@ struct MatmulKernels {
   // As they are, for a weight of that format.
   void (*keep)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
 
-  // Kernels that want the tokens side by side: pack() copies the prepared rows kPackTokens *
-  // tile .. (at most kPackTokens of them) of `tokens` to their place among packed_bytes(), aligned
-  // to 64. Null where multiply() follows Product::x.
+  // Kernels that want the tokens side by side: pack() copies some columns, groups of 32, of the
+  // prepared rows kPackTokens * tile .. (at most kPackTokens of them) of `tokens` to their place
+  // among packed_bytes(), aligned to 64. Null where multiply() follows Product::x.
   int64_t (*packed_bytes)(int64_t tokens, int64_t columns);
   void (*pack)(const void* const* rows, int64_t tokens, int64_t columns,
-               PackedWeight::Format format, int64_t tile, void* packed);
+               PackedWeight::Format format, int64_t tile, int64_t first_column,
+               int64_t column_count, void* packed);
 
   // Outputs one call of multiply() should compute for up to 2 * kPackTokens tokens and for more, so
   // that decoded weights and activations stay in the nearer caches; 32 divides both or they divide

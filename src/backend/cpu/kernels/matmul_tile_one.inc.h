@@ -284,7 +284,16 @@ CACHALOT_INLINE F32 joined(const float (&rows)[kJoinedRows][kMostSpanBlocks + kS
 // codes theirs at 2^-9.
 template <class Rows>
 bool one_folds(const Product& p, const SpanToken& x) {
-  if (x.least < 127 - 46 || x.most > 127 + 47) return false;
+  const int64_t blocks = p.weight.columns / kBlock;
+  for (int64_t b = 0; b < blocks; b += 64) {
+    const __mmask64 there = blocks - b < 64 ? (uint64_t{1} << (blocks - b)) - 1 : ~uint64_t{0};
+    const __m512i least = _mm512_maskz_loadu_epi8(there, x.least + b);
+    const __m512i most = _mm512_maskz_loadu_epi8(there, x.most + b);
+    if (_mm512_mask_cmplt_epu8_mask(there, least, _mm512_set1_epi8(127 - 46)) ||
+        _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(static_cast<char>(127 + 47)))) {
+      return false;
+    }
+  }
   for (int64_t r = p.first_row; r < p.last_row; r += kGroupRows) {
     if (!Rows(p.weight, r, p.last_row).scales_fold()) return false;
   }
