@@ -96,9 +96,20 @@ CACHALOT_INLINE float sum(F32 v) {
 }
 
 CACHALOT_INLINE float max_of(F32 v) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#else
+  const __m256 eight = v;
+#endif
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
   float largest = v[0];
   for (int i = 1; i < kLanes; ++i) largest = v[i] > largest ? v[i] : largest;
   return largest;
+#endif
 }
 
 // ------------------------------------------------------------------------------------------ BF16
