@@ -86,16 +86,16 @@ __attribute__((noinline)) void dot_rows(Row row, const float* const* tokens, con
     for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
   }
   // Three rows by a pointer and the distance of rows, the last by its own.
-  Row bottom = row.below(kTileRows - 1);
+  Row bottom = below(row, kTileRows - 1);
   Fetcher next = fetcher;
   for (int64_t b = 0; b < blocks; ++b) {
     if constexpr (!Row::kFetchesBelow) next.step(kTileRows * Row::kBytes);
     const Input<Row, kTokens> input(x, scales, b);
 #pragma GCC unroll 4
     for (int r = 0; r < kTileRows; ++r) {
-      const Row here = r + 1 < kTileRows ? row.below(r) : bottom;
+      const Row here = r + 1 < kTileRows ? below(row, r) : bottom;
       if (Row::kFetchesBelow && b % (64 / Row::kBytes) == 0) {
-        __builtin_prefetch(here.below(kTileRows).at(0));
+        __builtin_prefetch(below(here, kTileRows).at(0));
       }
       const Block w = here.block(0);
 #pragma GCC unroll 4

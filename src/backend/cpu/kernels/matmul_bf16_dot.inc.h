@@ -120,7 +120,7 @@ __attribute__((noinline)) void dot_rows(const Row& first, const uint16_t* const*
     for (int t = 0; t < kTokens; ++t) sums[r][t] = splat(0.0f);
   }
   // Rows by two pointers and the distance of rows.
-  Row row = first, middle = first.below(kRows / 2);
+  Row row = first, middle = below(first, kRows / 2);
   Fetcher next = fetcher;
   const auto step = [&]<int kBlocks>(int64_t b) __attribute__((always_inline)) {
     next.step(kBlocks * kRows * Row::kBytes);
@@ -136,7 +136,7 @@ __attribute__((noinline)) void dot_rows(const Row& first, const uint16_t* const*
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const Row here = r < kRows / 2 ? row.below(r) : middle.below(r - kRows / 2);
+      const Row here = r < kRows / 2 ? below(row, r) : below(middle, r - kRows / 2);
       Pairs w[kBlocks];
       here.template decode<kScaling>(shared, w);
 #pragma GCC unroll 2
@@ -249,7 +249,7 @@ void decode_panel(const PackedWeight& w, int64_t first, int64_t last, Fetcher& f
       const Fp8Row::Shared<kBlocks> shared(scales, b);
       for (int64_t i = 0; i < rows; ++i) {
         Pairs values[kBlocks];
-        row.below(i).decode<Scaling::weights>(shared, values);
+        below(row, i).decode<Scaling::weights>(shared, values);
         for (int j = 0; j < kBlocks; ++j) {
           _mm512_storeu_si512(out + i * w.columns + (b + j) * kBlock, (__m512i)values[j]);
         }

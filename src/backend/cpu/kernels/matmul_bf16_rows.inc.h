@@ -1,9 +1,8 @@
 // Weight rows as the BF16 dot product takes them: a block of 32 columns to a register.
 //
-// A row is a pointer. below(r) is the row r further down (the same one after repeat()), advance()
-// leaves blocks behind. decode() takes one or two blocks, the row's first ones, with a Shared: what
-// these blocks of all rows in the same scale tile have in common. Unless the weight takes the
-// scales, scale() is what a block's product lacks.
+// A row is a pointer (RowCodes). decode() takes one or two blocks, the row's first ones, with a
+// Shared: what these blocks of all rows in the same scale tile have in common. Unless the weight
+// takes the scales, scale() is what a block's product lacks.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_bf16_decode.inc.h"
@@ -22,8 +21,7 @@ enum class Scaling { weights, input, sums };
 
 // ------------------------------------------------------------------------------------------- BF16
 
-struct Bf16Row {
-  static constexpr int64_t kBytes = 64;  // of a block
+struct Bf16Row : RowCodes<64> {
   static constexpr bool kScaled = false, kSharesScales = false;
 
   template <int>
@@ -31,30 +29,17 @@ struct Bf16Row {
     Shared(const float*, int64_t) {}
   };
 
-  const uint8_t* values;
-  int64_t stride;
-
-  Bf16Row(const PackedWeight& w, int64_t row)
-      : values(w.data + row * w.row_bytes()), stride(w.row_bytes()) {}
+  using RowCodes::RowCodes;
   static bool folds(const PackedWeight&, int64_t, int64_t) { return true; }
-  void repeat() { stride = 0; }
-  CACHALOT_INLINE_MEMBER Bf16Row below(int64_t rows) const {
-    Bf16Row row = *this;
-    row.values += rows * stride;
-    return row;
-  }
-  CACHALOT_INLINE_MEMBER void advance(int64_t blocks) { values += blocks * kBytes; }
-  CACHALOT_INLINE_MEMBER const uint8_t* data() const { return values; }
   template <Scaling, int kBlocks>
   CACHALOT_INLINE_MEMBER void decode(const Shared<kBlocks>&, Pairs* out) const {
-    for (int i = 0; i < kBlocks; ++i) out[i] = load_pairs(values + i * kBytes);
+    for (int i = 0; i < kBlocks; ++i) out[i] = load_pairs(at(i));
   }
 };
 
 // -------------------------------------------------------------------------------------------- FP8
 
-struct Fp8Row {
-  static constexpr int64_t kBytes = 32;
+struct Fp8Row : RowCodes<32> {
   static constexpr bool kScaled = true, kSharesScales = true;
 
   template <int kBlocks>
@@ -67,23 +52,12 @@ struct Fp8Row {
   };
 
   Fp8Tables tables;
-  const uint8_t* codes;
-  int64_t stride;
 
-  Fp8Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()), stride(w.row_bytes()) {}
+  using RowCodes::RowCodes;
   // Rows of one scale tile.
   static bool folds(const PackedWeight& w, int64_t first, int64_t) {
     return scales_fold(w.tile_scales + first / 32 * (w.columns / kBlock), w.columns / kBlock);
   }
-  void repeat() { stride = 0; }
-  CACHALOT_INLINE_MEMBER Fp8Row below(int64_t rows) const {
-    Fp8Row row = *this;
-    row.codes += rows * stride;
-    return row;
-  }
-  CACHALOT_INLINE_MEMBER void advance(int64_t blocks) { codes += blocks * kBytes; }
-  CACHALOT_INLINE_MEMBER const uint8_t* data() const { return codes; }
   template <Scaling kScaling, int kBlocks>
   CACHALOT_INLINE_MEMBER void decode(const Shared<kBlocks>& shared, Pairs* out) const {
     __m512i words[2];
@@ -99,8 +73,7 @@ struct Fp8Row {
 
 // -------------------------------------------------------------------------------------------- FP4
 
-struct Fp4Row {
-  static constexpr int64_t kBytes = 16;
+struct Fp4Row : Fp4Codes {
   static constexpr bool kScaled = true, kSharesScales = false;
 
   template <int>
@@ -109,36 +82,17 @@ struct Fp4Row {
   };
 
   __m512i shifts = nibble_shifts();
-  const uint8_t* codes;
-  const uint8_t* scales;
-  int64_t stride, scale_stride;
 
-  Fp4Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()),
-        scales(w.row_scales + row * (w.columns / kBlock)),
-        stride(w.row_bytes()),
-        scale_stride(w.columns / kBlock) {}
+  using Fp4Codes::Fp4Codes;
   static bool folds(const PackedWeight& w, int64_t first, int64_t last) {
     const int64_t blocks = w.columns / kBlock;
     return scales_fold(w.row_scales + first * blocks, (last - first) * blocks);
   }
-  void repeat() { stride = scale_stride = 0; }
-  CACHALOT_INLINE_MEMBER Fp4Row below(int64_t rows) const {
-    Fp4Row row = *this;
-    row.codes += rows * stride;
-    row.scales += rows * scale_stride;
-    return row;
-  }
-  CACHALOT_INLINE_MEMBER void advance(int64_t blocks) {
-    codes += blocks * kBytes;
-    scales += blocks;
-  }
-  CACHALOT_INLINE_MEMBER const uint8_t* data() const { return codes; }
   template <Scaling kScaling, int kBlocks>
   CACHALOT_INLINE_MEMBER void decode(const Shared<kBlocks>&, Pairs* out) const {
     for (int i = 0; i < kBlocks; ++i) {
       const int scale = kScaling == Scaling::weights ? scales[i] : 127;
-      out[i] = (Pairs)decode_e2m1(codes + i * kBytes, scale, shifts);
+      out[i] = (Pairs)decode_e2m1(at(i), scale, shifts);
     }
   }
   CACHALOT_INLINE_MEMBER float scale(const auto&, int i) const { return e8m0_value(scales[i]); }

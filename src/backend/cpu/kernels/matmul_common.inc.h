@@ -42,6 +42,50 @@ class Fetcher {
 // Row indices past the end repeat the last row; their sums are dropped.
 CACHALOT_INLINE int64_t clamped(int64_t row, int64_t end) { return row < end ? row : end - 1; }
 
+// A row's blocks of kBlockBytes bytes each, what the formats' rows have in common: a pointer that
+// goes along the row, and the way to the rows below it.
+template <int64_t kBlockBytes>
+struct RowCodes {
+  static constexpr int64_t kBytes = kBlockBytes;
+  const uint8_t* codes;
+  int64_t stride;
+
+  RowCodes(const PackedWeight& w, int64_t row)
+      : codes(w.data + row * w.row_bytes()), stride(w.row_bytes()) {}
+  // The rows below are this one again.
+  void repeat() { stride = 0; }
+  CACHALOT_INLINE_MEMBER void descend(int64_t rows) { codes += rows * stride; }
+  CACHALOT_INLINE_MEMBER void advance(int64_t blocks) { codes += blocks * kBytes; }
+  CACHALOT_INLINE_MEMBER const uint8_t* at(int64_t b) const { return codes + b * kBytes; }
+};
+
+// With the blocks' E8M0 scales.
+struct Fp4Codes : RowCodes<16> {
+  const uint8_t* scales;
+  int64_t scale_stride;
+
+  Fp4Codes(const PackedWeight& w, int64_t row)
+      : RowCodes(w, row),
+        scales(w.row_scales + row * (w.columns / kBlock)),
+        scale_stride(w.columns / kBlock) {}
+  void repeat() { stride = scale_stride = 0; }
+  CACHALOT_INLINE_MEMBER void descend(int64_t rows) {
+    RowCodes::descend(rows);
+    scales += rows * scale_stride;
+  }
+  CACHALOT_INLINE_MEMBER void advance(int64_t blocks) {
+    RowCodes::advance(blocks);
+    scales += blocks;
+  }
+};
+
+// The row `rows` further down.
+template <class Row>
+CACHALOT_INLINE Row below(Row row, int64_t rows) {
+  row.descend(rows);
+  return row;
+}
+
 // Calls f<n>() with n = `tokens`, at most kMost.
 template <int kMost, class F>
 CACHALOT_INLINE void with_tokens(int64_t tokens, const F& f) {

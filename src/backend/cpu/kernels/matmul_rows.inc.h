@@ -26,30 +26,19 @@ constexpr Order natural_order() {
   return order;
 }
 
-// A row's blocks; below(r) is the row r further down (the same one after repeat()), and advance()
-// leaves the first block behind. kFetchesBelow: with few tokens the rows below a tile are fetched
-// into L1, not the next product into L2 (docs/kernels/linear.md says what was measured).
-struct Bf16Row {
+// A row's blocks (RowCodes); advance() leaves the first one behind. kFetchesBelow: with few tokens
+// the rows below a tile are fetched into L1, not the next product into L2 (docs/kernels/linear.md
+// says what was measured).
+struct Bf16Row : RowCodes<64> {
   static constexpr bool kScalesInput = false;
   static constexpr bool kFetchesBelow = false;
   static constexpr float kOutputFactor = 1;
-  static constexpr int64_t kBytes = 64;  // of a block
-  const uint8_t* values;
-  int64_t stride;
 
-  Bf16Row(const PackedWeight& w, int64_t row)
-      : values(w.data + row * w.row_bytes()), stride(w.row_bytes()) {}
-  void repeat() { stride = 0; }
-  CACHALOT_INLINE_MEMBER Bf16Row below(int64_t rows) const {
-    Bf16Row row = *this;
-    row.values += rows * stride;
-    return row;
-  }
+  using RowCodes::RowCodes;
   CACHALOT_INLINE_MEMBER void advance() {
-    values += kBytes;
-    CACHALOT_POINTER(values);
+    RowCodes::advance(1);
+    CACHALOT_POINTER(codes);
   }
-  CACHALOT_INLINE_MEMBER const uint8_t* at(int64_t b) const { return values + b * kBytes; }
   CACHALOT_INLINE_MEMBER Block block(int64_t b) const {
     Block out;
 #pragma GCC unroll 4
@@ -130,27 +119,16 @@ CACHALOT_INLINE Block load_e4m3_words(const uint8_t* p) {
 
 #endif
 
-struct Fp8Row {
+struct Fp8Row : RowCodes<32> {
   static constexpr bool kScalesInput = true;
   static constexpr bool kFetchesBelow = kLanes == 16;
   static constexpr float kOutputFactor = 1 / kDecodeFactor;
-  static constexpr int64_t kBytes = 32;
-  const uint8_t* codes;
-  int64_t stride;
 
-  Fp8Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()), stride(w.row_bytes()) {}
-  void repeat() { stride = 0; }
-  CACHALOT_INLINE_MEMBER Fp8Row below(int64_t rows) const {
-    Fp8Row row = *this;
-    row.codes += rows * stride;
-    return row;
-  }
+  using RowCodes::RowCodes;
   CACHALOT_INLINE_MEMBER void advance() {
-    codes += kBytes;
+    RowCodes::advance(1);
     CACHALOT_POINTER(codes);
   }
-  CACHALOT_INLINE_MEMBER const uint8_t* at(int64_t b) const { return codes + b * kBytes; }
   CACHALOT_INLINE_MEMBER Block block(int64_t b) const { return load_e4m3_words(at(b)); }
 };
 
@@ -253,34 +231,17 @@ CACHALOT_INLINE Block load_e2m1_scaled(const uint8_t* p, uint8_t scale) {
 
 #endif
 
-struct Fp4Row {
+struct Fp4Row : Fp4Codes {
   static constexpr bool kScalesInput = false;
   static constexpr bool kFetchesBelow = false;
   static constexpr float kOutputFactor = kFp4Factor;
-  static constexpr int64_t kBytes = 16;
-  const uint8_t* codes;
-  const uint8_t* scales;
-  int64_t stride, scale_stride;
 
-  Fp4Row(const PackedWeight& w, int64_t row)
-      : codes(w.data + row * w.row_bytes()),
-        scales(w.row_scales + row * (w.columns / 32)),
-        stride(w.row_bytes()),
-        scale_stride(w.columns / 32) {}
-  void repeat() { stride = scale_stride = 0; }
-  CACHALOT_INLINE_MEMBER Fp4Row below(int64_t rows) const {
-    Fp4Row row = *this;
-    row.codes += rows * stride;
-    row.scales += rows * scale_stride;
-    return row;
-  }
+  using Fp4Codes::Fp4Codes;
   CACHALOT_INLINE_MEMBER void advance() {
-    codes += kBytes;
-    ++scales;
+    Fp4Codes::advance(1);
     CACHALOT_POINTER(codes);
     CACHALOT_POINTER(scales);
   }
-  CACHALOT_INLINE_MEMBER const uint8_t* at(int64_t b) const { return codes + b * kBytes; }
   CACHALOT_INLINE_MEMBER Block block(int64_t b) const { return load_e2m1_scaled(at(b), scales[b]); }
 };
 
