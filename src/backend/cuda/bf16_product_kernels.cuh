@@ -15,10 +15,6 @@
 
 namespace cachalot::cuda {
 
-__device__ inline uint8_t* aligned_to_atoms(uint8_t* shared) {
-  return shared + (1024 - shared_address(shared) % 1024) % 1024;
-}
-
 __device__ inline void init_barriers(StageBarriers& barriers, int stages, uint32_t consumers) {
   for (int i = 0; i < stages; ++i) {
     barrier_init(&barriers.full[i], 1);

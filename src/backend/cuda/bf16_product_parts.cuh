@@ -50,6 +50,10 @@ struct ProductOutput {
   }
 };
 
+__device__ inline uint8_t* aligned_to_atoms(uint8_t* shared) {
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
+
 // The place in a ring of stages, and how often it has gone round.
 struct StagePlace {
   int stage = 0;

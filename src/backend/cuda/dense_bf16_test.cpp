@@ -133,6 +133,8 @@ TEST(GroupedLinear, AgreesOnReleasedShapes) {
   RandomTensors random(4);
   const GroupedLinearArgs released = grouped_args(random, 2, 8, 1024, 4096, true);
   CACHALOT_EXPECT_GPU_AGREES(grouped_linear, released);
+  const GroupedLinearArgs odd_steps = grouped_args(random, 5, 2, 128, 640, true);
+  CACHALOT_EXPECT_GPU_AGREES(grouped_linear, odd_steps);
   for (const bool fp8 : {false, true}) {
     const GroupedLinearArgs small = grouped_args(random, 3, 4, 64, 128, fp8);
     CACHALOT_EXPECT_GPU_AGREES(grouped_linear, small);
@@ -186,18 +188,21 @@ TEST(GroupedLinear, ExpandsCodesExactlyForFewTokens) {
   }
 }
 
+// The released shape, one that is odd, and one whose rows are an odd number of steps.
 TEST(GroupedLinear, TokensDoNotSeeTheirCompany) {
-  for (const bool released : {true, false}) {
-    const int64_t tokens = 270, groups = released ? 8 : 3, out = released ? 1024 : 96,
-                  in = released ? 4096 : 160;
+  struct Case {
+    int64_t tokens, groups, out, in;
+  };
+  for (const Case& of : {Case{270, 8, 1024, 4096}, Case{270, 3, 96, 160}, Case{20, 2, 128, 640}}) {
+    SCOPED_TRACE(fmt::format("{} x [{}, {}]", of.groups, of.out, of.in));
     RandomTensors random(6);
-    const GroupedLinearArgs whole = grouped_args(random, tokens, groups, out, in, true);
+    const GroupedLinearArgs whole = grouped_args(random, of.tokens, of.groups, of.out, of.in, true);
     expect_same_in_any_company(
-        tokens, [](auto& queue, const GroupedLinearArgs& args) { grouped_linear(queue, args); },
+        of.tokens, [](auto& queue, const GroupedLinearArgs& args) { grouped_linear(queue, args); },
         [&](int64_t first, int64_t count) {
           return GroupedLinearArgs{.x = rows_of(whole.x, first, count),
                                    .weight = whole.weight,
-                                   .y = random.tensor<bf16>({count, groups, out})};
+                                   .y = random.tensor<bf16>({count, of.groups, of.out})};
         },
         [](const GroupedLinearArgs& args) { return args.y; });
   }
