@@ -20,6 +20,8 @@ inline constexpr int kFewSharedBytes = 112 << 10;
 // Of high tiles, of which a multiprocessor has one.
 inline constexpr int kHighSharedBytes = 150 << 10;
 inline constexpr int kFewBlocksAtOnce = 2;
+// Stages of a block that are on their way at a time, before it has x.
+inline constexpr int kInFlight = 2;
 // Tiles of a weight whose norm the kernel applies: one to a lane.
 inline constexpr int kMaxNormTiles = 32;
 
@@ -150,13 +152,16 @@ class FewBlock {
     if (p_.chunks_log > 0) cluster_wait();
   }
 
-  // One thread. What of the weight fits into the stages is under way before x is there.
+  // One thread. What of the weight fits into the stages is fetched before x is there, a few of them
+  // at a time where the block quantizes x itself: behind all that all blocks have room for, 29 MB,
+  // x would wait, and so would the instructions that it is quantized by.
   __device__ void produce() const {
     const int ahead = min(steps_, p_.stages);
     constexpr uint32_t kScaleBytes =
         L::kTileScales * sizeof(float4) + (kQuantizes ? 0 : Product::kTokens * sizeof(uint32_t));
 #pragma unroll 1
     for (int step = 0; step < ahead; ++step) {
+      if (kQuantizes && step >= kInFlight) barrier_wait(&full_[step - kInFlight], 0);
       barrier_expect(&full_[step], L::kStageBytes + (step == 0 ? p_.most_steps * kScaleBytes : 0));
       bring_weight(step, step);
       if (step == 0) {
