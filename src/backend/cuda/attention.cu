@@ -2,6 +2,7 @@
 #include "backend/cuda/dense_fp8_few.h"
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/sparse_attention_keys.h"
 #include "backend/cuda/window_rows.cuh"
 #include "backend/cuda/window_write.cuh"
 
@@ -15,6 +16,16 @@ struct Preparation {
   __nv_bfloat16* q;  // may be nullptr
   int heads;
 };
+
+WindowRows window_rows_of(const PrepareQueryArgs& args) {
+  return {.positions = args.rows.positions.data,
+          .frequencies = args.frequencies.data,
+          .pairs = static_cast<int>(args.frequencies.extent(0)),
+          .head_dim = static_cast<int>(args.kv.extent(1)),
+          .kv = reinterpret_cast<const __nv_bfloat16*>(args.kv.data),
+          .rows = args.window_rows.data,
+          .row_bytes = static_cast<int>(args.window_rows.extent(1))};
+}
 
 // A block per token. Of q only the rotated channels are touched.
 __global__ void __launch_bounds__(kThreads) prepare_query_kernel(Preparation with) {
@@ -92,16 +103,17 @@ __global__ void write_window_kernel(WindowWrite of) {
 
 }  // namespace
 
+void start_queries(Queue& queue, const HeldQueries& queries, const AttentionParameters& keys) {
+  const LinearArgs& product = queries.product;
+  linear_fp8_few_turned(queue, product.weight, product.x.data, product.y.data,
+                        window_rows_of(queries.turn), product.x.extent(0), keys);
+}
+
+void start_alone(Queue& queue, const HeldQueries& queries) { start_queries(queue, queries, {}); }
+
 void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
   check_shapes(args);
   const int64_t tokens = args.rows.tokens(), pairs = args.frequencies.extent(0);
-  const WindowRows rows{.positions = args.rows.positions.data,
-                        .frequencies = args.frequencies.data,
-                        .pairs = static_cast<int>(pairs),
-                        .head_dim = static_cast<int>(args.kv.extent(1)),
-                        .kv = reinterpret_cast<const __nv_bfloat16*>(args.kv.data),
-                        .rows = args.window_rows.data,
-                        .row_bytes = static_cast<int>(args.window_rows.extent(1))};
   // The product that makes q turns it too.
   const auto product = queue.held().take<LinearArgs>([&](const LinearArgs& held) {
     return args.q.present() && held.y.data == args.q.data && held.norm.absent() &&
@@ -110,15 +122,16 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
            !overlap({held.y}, {args.kv}) && !overlap({args.window_rows}, {held.x, held.y});
   });
   if (product) {
-    linear_fp8_few_turned(queue, product->weight, product->x.data, args.q.data, rows, tokens);
-    return;
+    const HeldQueries queries{*product, args};
+    if (tokens > 1) return start_alone(queue, queries);
+    return queue.held().hold(queue, queries);
   }
   launch(
       queue, "prepare_query", prepare_query_kernel,
       {.blocks = static_cast<unsigned>(tokens),
        .threads = kThreads,
        .shared_bytes = static_cast<size_t>(pairs) * sizeof(float2)},
-      Preparation{.rows = rows,
+      Preparation{.rows = window_rows_of(args),
                   .q = args.q.present() ? reinterpret_cast<__nv_bfloat16*>(args.q.data) : nullptr,
                   .heads = args.q.present() ? static_cast<int>(args.q.extent(1)) : 0});
 }
@@ -126,6 +139,7 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
 // What follows, a product of the attention's output, can write the few rows beside it.
 void write_window(Queue& queue, const WriteWindowArgs& args) {
   check_shapes(args);
+  queue.held().note_written(args.ring);
   queue.held().hold(queue, args);
 }
 

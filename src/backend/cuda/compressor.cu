@@ -1,4 +1,5 @@
 #include "backend/cuda/block_formats.h"
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/paged_address.h"
 #include "tensor/block_quantizers.h"
@@ -288,6 +289,7 @@ __global__ void __launch_bounds__(kKeyThreads) index_keys_kernel(KeyMaking of) {
 }  // namespace
 
 void compress_kv(Queue& queue, const CompressKvArgs& args) {
+  queue.held().note_written(args.latents.rows);
   const Compression of{
       .rows = DeviceRows(args.rows),
       .latents = DevicePages<uint8_t>(args.latents),

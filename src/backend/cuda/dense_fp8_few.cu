@@ -10,6 +10,7 @@
 #include "backend/cuda/dense_fp8_few_block.cuh"
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_mixes.cuh"
+#include "backend/cuda/pack_keys.cuh"
 
 namespace cachalot::cuda {
 namespace {
@@ -65,16 +66,23 @@ __global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
   }
 }
 
-// Queries, and by a block more for each token its window row, which does not wait for them.
+// Queries, and by a block more for each token its window row, which does not wait for them; or by a
+// few blocks all keys of one token.
 __global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
-    multiply_and_turn(const __grid_constant__ Few p, const WindowRows rows) {
+    multiply_and_turn(const __grid_constant__ Few p, const WindowRows rows,
+                      const __grid_constant__ AttentionParameters keys) {
   extern __shared__ uint8_t shared[];
-  const auto block = static_cast<int>(blockIdx.x);
-  if (block < p.tiles) {
-    multiply_tile<Few8, true, Ending::turned>(p, block, shared);
+  // The others first: blocks behind them wait for room that the kernel in front has yet to leave.
+  const auto block = static_cast<int>(blockIdx.x), others = static_cast<int>(gridDim.x) - p.tiles;
+  if (block >= others) {
+    multiply_tile<Few8, true, Ending::turned>(p, block - others, shared);
   } else {
     let_next_start();
-    make_window_row<Few8::kThreads>(rows, block - p.tiles);
+    if (keys.packed == nullptr) {
+      make_window_row<Few8::kThreads>(rows, block);
+    } else {
+      pack_keys<Few8::kThreads>(keys, rows, block, shared);
+    }
   }
 }
 
@@ -243,16 +251,24 @@ bool fits_turning(const DenseMatrix& weight, int64_t rows) {
 }
 
 void linear_fp8_few_turned(Queue& queue, const DenseMatrix& weight, const bf16* x, bf16* y,
-                           const WindowRows& rows, int64_t tokens) {
+                           const WindowRows& rows, int64_t tokens,
+                           const AttentionParameters& keys) {
   const QuantizedRows shape{.rows = tokens, .columns = weight.columns};
   Started started =
       prepared<WeightTimesTokens<8>, true, Ending::turned>(queue, weight, x, shape, {.y = y});
   started.of.turning = {.positions = rows.positions,
                         .frequencies = rows.frequencies,
                         .head_dim = rows.head_dim,
-                        .pairs = rows.pairs};
-  started.shape.blocks.x += static_cast<unsigned>(tokens);
-  launch(queue, "linear", multiply_and_turn, started.shape, started.of, rows);
+                        .pairs = rows.pairs,
+                        .packed = keys.packed};
+  if (keys.packed != nullptr) {
+    started.shape.blocks.x += static_cast<unsigned>(packing_blocks(keys));
+    started.shape.shared_bytes =
+        std::max(started.shape.shared_bytes, static_cast<size_t>(kPackingBytes));
+  } else {
+    started.shape.blocks.x += static_cast<unsigned>(tokens);
+  }
+  launch(queue, "linear", multiply_and_turn, started.shape, started.of, rows, keys);
 }
 
 }  // namespace cachalot::cuda

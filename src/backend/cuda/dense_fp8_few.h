@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/dense_fp8_kernels.h"
+#include "backend/cuda/sparse_attention_keys.h"
 #include "backend/cuda/window_rows.cuh"
 
 namespace cachalot::cuda {
@@ -17,9 +18,10 @@ bool linear_fp8_few_pair(Queue& queue, const bf16* x, int64_t rows, const Fp8Pro
                          const Fp8Product& second);
 
 // y = x . weight^T, heads of which the last channels are then turned, and the window rows of the
-// same tokens: linear and prepare_query, bit by bit.
+// same tokens: linear and prepare_query, bit by bit. With keys.packed, of one token, the keys that
+// it attends to are packed beside it, this step's window row among them.
 bool fits_turning(const DenseMatrix& weight, int64_t rows);
 void linear_fp8_few_turned(Queue& queue, const DenseMatrix& weight, const bf16* x, bf16* y,
-                           const WindowRows& rows, int64_t tokens);
+                           const WindowRows& rows, int64_t tokens, const AttentionParameters& keys);
 
 }  // namespace cachalot::cuda

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/dense_fp8_few_parts.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/plan/packed_keys.h"
 #include "backend/cuda/ptx/cluster.h"
 #include "backend/cuda/ptx/remote_copy.h"
 #include "backend/cuda/quantize_fp8.cuh"
@@ -30,6 +31,7 @@ struct Turning {
   const int32_t* positions;  // [tokens], there before the step's first kernel
   const float* frequencies;  // [pairs]
   int head_dim, pairs;
+  uint8_t* packed = nullptr;  // where one token's are packed too (plan/packed_keys.h)
 };
 
 struct Few {
@@ -400,8 +402,15 @@ class FewBlock {
         value = row % 2 == 0 ? rotate_pair(value, other, turns_[i].x, turns_[i].y).x
                              : rotate_pair(other, value, turns_[i].x, turns_[i].y).y;
       }
-      if (row < p_.out && token < p_.tokens)
-        p_.y[int64_t{token} * p_.out + row] = __float2bfloat16_rn(value);
+      if (row >= p_.out || token >= p_.tokens) continue;
+      const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
+      p_.y[int64_t{token} * p_.out + row] = rounded;
+      const Turning& turning = p_.turning;
+      if (turning.packed != nullptr) {
+        *reinterpret_cast<__nv_bfloat16*>(
+            turning.packed + PackedKeys::query(row / turning.head_dim, row % turning.head_dim)) =
+            rounded;
+      }
     }
   }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "backend/cuda/hyper_mixes.h"
 #include "backend/cuda/queue.h"
@@ -39,6 +40,12 @@ inline bool overlap(std::initializer_list<Bytes> some, std::initializer_list<Byt
 struct HeldCollapse {
   HyperCollapseArgs collapse;
   HyperExpandArgs expand;
+};
+
+// Of one token: queries, which are turned. An attention behind them may have its keys packed there.
+struct HeldQueries {
+  LinearArgs product;
+  PrepareQueryArgs turn;
 };
 
 class HeldOperation {
@@ -85,19 +92,41 @@ class HeldOperation {
     return overlap(written, used) ? std::nullopt : std::exchange(mixes_, std::nullopt);
   }
 
+  // What a kernel writes that another reads before it waits for its inputs.
+  void note_written(const Bytes& memory) {
+    if (follows_attention_) written_.push_back(memory);
+  }
+  // Kernels of sparse_attention let the next one start behind their own wait: when a kernel behind
+  // them starts, all in front of them are complete.
+  void note_attention() {
+    written_.clear();
+    follows_attention_ = true;
+  }
+  void forget_attention() { follows_attention_ = false; }
+  // Whether that is so of all kernels that have written this.
+  bool settled(std::initializer_list<Bytes> read) const {
+    bool all = follows_attention_;
+    for (const Bytes& memory : written_) all &= !overlap({memory}, read);
+    return all;
+  }
+
   // Alone.
   void start(Queue& queue);
   // The collapse alone, whose coefficients are held then.
   void start_collapse(Queue& queue);
 
  private:
+  std::vector<Bytes> written_;  // since the last attention
+  bool follows_attention_ = false;
   std::optional<HeldCollapse> collapse_;
   std::optional<Mixes> mixes_;
-  std::variant<std::monostate, LinearArgs, HyperExpandArgs, WriteWindowArgs> operation_;
+  std::variant<std::monostate, LinearArgs, HeldQueries, HyperExpandArgs, WriteWindowArgs>
+      operation_;
 };
 
 // Without holding it back.
 void start_alone(Queue& queue, const LinearArgs& args);
+void start_alone(Queue& queue, const HeldQueries& queries);
 void start_alone(Queue& queue, const HyperExpandArgs& args);
 void start_alone(Queue& queue, const WriteWindowArgs& args);
 

@@ -1,4 +1,5 @@
 // Operations that a queue runs in one kernel give the bytes that each gives alone.
+#include <cmath>
 #include <functional>
 
 #include "on_gpu.h"
@@ -145,6 +146,33 @@ class HeldOperation : public testing::TestWithParam<int64_t> {
     return args;
   }
 
+  SparseAttentionArgs attention_args(int32_t first, int64_t top_k, int64_t rows_per_page) {
+    constexpr int64_t kSlots = 2, kPages = 30;
+    const int64_t row_bytes = window_row_bytes(512);
+    SparseAttentionArgs args{.rows = random_.step({{.slot = 1, .first = first, .count = rows()}})};
+    args.q = random_.bf16s({tokens(), 64, 512});
+    args.window_rows = random_.window_rows({tokens(), row_bytes}, 512);
+    args.ring = random_.window_rows({kSlots, 133, row_bytes}, 512);
+    if (top_k > 0) {
+      const View<int32_t> chosen = random_.tensor<int32_t>({tokens(), top_k});
+      for (int64_t t = 0; t < tokens(); ++t) {
+        const int64_t visible = std::min((first + t + 1) / 2, kPages * rows_per_page - 1);
+        for (int64_t i = 0; i < top_k; ++i) {
+          chosen.row(t)[i] =
+              i < visible ? static_cast<int32_t>(visible > top_k ? i * visible / top_k : i) : -1;
+        }
+      }
+      args.chosen = chosen;
+      const PagedRows<uint8_t> latents = random_.latents(kSlots, kPages, rows_per_page, 512);
+      args.latents = {latents.rows, latents.table};
+    }
+    args.sink = random_.floats({64});
+    args.frequencies = random_.frequencies(32);
+    args.scale = 1 / std::sqrt(512.0f);
+    args.o = random_.tensor<bf16>({tokens(), 64, 512});
+    return args;
+  }
+
   RandomTensors random_{17};
   Operations operations_;
 };
@@ -185,6 +213,46 @@ TEST_P(HeldOperation, QueriesAndTheirRotation) {
     rotation = Operations::on_device(rotation);
     if (same) rotation.q.data = queries.y.data;
     operations.add(cuda::prepare_query, rotation);
+    operations.expect_same_bytes_together();
+  }
+}
+
+// The keys that one token attends to are packed beside its queries.
+TEST_P(HeldOperation, QueriesAndAttention) {
+  const View<bf16> x = on_device(random_.bf16s({tokens(), 1280}));
+  const LinearArgs queries = linear_of(x, 32768, false);
+  struct Case {
+    int32_t first;
+    int64_t window = 128, top_k = 512, rows_per_page = 32;
+    bool window_starts = false, other_rows = false;
+  };
+  for (const Case& of :
+       {Case{.first = 1500}, Case{.first = 0}, Case{.first = 40},
+        Case{.first = 127, .rows_per_page = 24}, Case{.first = 1203, .top_k = 0},
+        Case{.first = 5, .top_k = 0}, Case{.first = 700, .window = 100, .top_k = 300},
+        Case{.first = 900, .window_starts = true}, Case{.first = 900, .window = 130},
+        Case{.first = 1000, .other_rows = true}}) {
+    SCOPED_TRACE(of.first);
+    Operations operations;
+    operations.add(cuda::linear, queries);
+    SparseAttentionArgs attention = attention_args(of.first, of.top_k, of.rows_per_page);
+    attention.window = of.window;
+    if (of.window_starts) {
+      attention.window_starts = random_.integers({tokens()}, of.first - 21, of.first - 21);
+    }
+    attention = Operations::on_device(attention);
+    attention.q.data = queries.y.data;
+    PrepareQueryArgs turn{.rows = attention.rows, .frequencies = random_.frequencies(32)};
+    turn.q = random_.bf16s({tokens(), 64, 512});
+    turn.kv = random_.bf16s({tokens(), 512});
+    turn.window_rows = random_.tensor<uint8_t>({tokens(), window_row_bytes(512)});
+    turn.rows = random_.step({{.slot = 1, .first = of.first, .count = rows()}});
+    turn = Operations::on_device(turn);
+    turn.rows = attention.rows;
+    turn.q.data = queries.y.data;
+    if (!of.other_rows) attention.window_rows = turn.window_rows;
+    operations.add(cuda::prepare_query, turn);
+    operations.add(cuda::sparse_attention, attention);
     operations.expect_same_bytes_together();
   }
 }

@@ -1,3 +1,4 @@
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/indexer_selection.h"
 #include "backend/cuda/launch.h"
 
@@ -23,6 +24,7 @@ IndexerShape shape_of(const Queue& queue, const IndexSelectArgs& args) {
 void index_select(Queue& queue, const IndexSelectArgs& args) {
   const IndexerShape shape = shape_of(queue, args);
   if (shape.tokens == 0) return;
+  queue.held().note_written(args.chosen);
   const IndexerPlan plan = IndexerPlan::of(shape);
   const bool builds = args.candidate_use == CandidateUse::build;
   Scratch scratch(queue);

@@ -133,11 +133,13 @@ void Queue::call(void (*call)(void* data), void* data) {
 }
 
 void Queue::begin_capture() {
+  held_->forget_attention();
   check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a step");
 }
 
 std::unique_ptr<Graph> Queue::end_capture() {
   cudaGraph_t graph = nullptr;
+  held_->forget_attention();
   check(cudaStreamEndCapture(stream(), &graph), "capturing a step");
   cudaGraphExec_t instance = nullptr;
   check(cudaGraphInstantiate(&instance, graph, 0), "making a graph of a step");
@@ -146,6 +148,7 @@ std::unique_ptr<Graph> Queue::end_capture() {
 }
 
 void Queue::launch(const Graph& graph) {
+  held_->forget_attention();
   check(cudaGraphLaunch(graph.graph_, stream()), "starting a step's graph");
 }
 

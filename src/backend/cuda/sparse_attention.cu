@@ -5,6 +5,8 @@
 #include <bit>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/plan/attention_plan.h"
+#include "backend/cuda/plan/packed_keys.h"
 #include "backend/cuda/rotary.h"
 #include "backend/cuda/sparse_attention.h"
 #include "backend/cuda/sparse_attention_keys.h"
@@ -173,13 +175,42 @@ void sparse_attention_plain(Queue& queue, const SparseAttentionArgs& args) {
          of, most_keys);
 }
 
+// The keys of one token are packed beside the product that makes its query, where nothing is
+// started in between.
+bool start_with_queries(Queue& queue, const SparseAttentionArgs& args) {
+  const int64_t chosen = args.chosen.present() ? args.chosen.extent(1) : 0;
+  if (args.rows.tokens() > 1 || !sparse_attention_fits_tiles(args) || args.block > 0 ||
+      args.window > PackedKeys::kWindowKeys || chosen > PackedKeys::kLatents ||
+      sparse_attention_blocks(1) != kAttentionMostBlocks) {
+    return false;
+  }
+  const auto queries = queue.held().take<HeldQueries>([&](const HeldQueries& held) {
+    const PrepareQueryArgs& turn = held.turn;
+    return turn.q.data == args.q.data && turn.window_rows.data == args.window_rows.data &&
+           turn.rows.positions.data == args.rows.positions.data &&
+           !overlap({turn.q, turn.window_rows},
+                    {args.rows.positions, args.rows.slots, args.rows.first_rows, args.ring,
+                     args.window_starts, args.chosen, args.latents.rows, args.latents.table});
+  });
+  if (!queries) return false;
+  Scratch scratch(queue);
+  AttentionParameters of = attention_parameters(args);
+  of.settled = queue.held().settled({args.ring, args.chosen, args.latents.rows});
+  of.packed = scratch.allocate<uint8_t>(PackedKeys::kBytes);
+  start_queries(queue, *queries, of);
+  sparse_attention_of_packed(queue, of);
+  return true;
+}
+
 void sparse_attention(Queue& queue, const SparseAttentionArgs& args) {
   check_shapes(args);
-  if (sparse_attention_fits_tiles(args)) {
+  if (start_with_queries(queue, args)) {
+  } else if (sparse_attention_fits_tiles(args)) {
     sparse_attention_in_tiles(queue, args, sparse_attention_blocks(args.rows.tokens()));
   } else {
     sparse_attention_plain(queue, args);
   }
+  if (args.rows.tokens() > 0) queue.held().note_attention();
 }
 
 }  // namespace cachalot::cuda

@@ -62,6 +62,14 @@ __device__ inline uint32_t decode_e4m3(uint32_t codes, uint32_t multiplier) {
   return multiply_bf16s((multiplied(codes, 16) & 0x07F007F0u) | (codes & 0x80008000u), multiplier);
 }
 
+// The same of codes in the lower (0) or upper (1) byte of both halves, beside others.
+template <int byte>
+__device__ inline uint32_t decode_e4m3_of(uint32_t codes, uint32_t multiplier) {
+  const uint32_t rest = byte == 0 ? multiplied(codes, 16) : codes >> 4;
+  const uint32_t signs = byte == 0 ? codes << 8 : codes;
+  return multiply_bf16s((rest & 0x07F007F0u) | (signs & 0x80008000u), multiplier);
+}
+
 // What decode_e2m1 takes for two E4M3 scales of latents, one in each half: as bits, moved up by 4,
 // a scale is 2^-120 of its value.
 __device__ inline uint32_t latent_multiplier(uint32_t scales) {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/queue.h"
+#include "backend/cuda/held_operation.h"
 
 namespace cachalot::cuda {
 
@@ -22,10 +22,19 @@ struct AttentionParameters {
   int window, block, ring_rows, window_row_bytes;
   int chosen_count;  // entries per token, 0 without latents
   int latent_row_bytes, pages_per_slot, rows_per_page;
-  int page_shift = -1;  // rows of a page as a power of two, or -1
+  int page_shift = -1;        // rows of a page as a power of two, or -1
+  uint8_t* packed = nullptr;  // of one token (plan/packed_keys.h)
+  // Its keys, but this step's row, are there before the kernel starts that packs them.
+  bool settled = false;
 };
 
 AttentionParameters attention_parameters(const SparseAttentionArgs& args);
+
+// Of one token, whose keys a kernel before has packed (sparse_attention_tiles.cu).
+void sparse_attention_of_packed(Queue& queue, const AttentionParameters& of);
+
+// What makes queries, turns them, and packs the keys if keys.packed says where (attention.cu).
+void start_queries(Queue& queue, const HeldQueries& queries, const AttentionParameters& keys);
 
 // The window of one token: rows of consecutive positions.
 struct WindowOfToken {

@@ -2,6 +2,7 @@
 // products, and what they compute besides. For .cu files.
 #pragma once
 
+#include "backend/cuda/launch.h"
 #include "backend/cuda/ptx/arrive_after_copies.h"
 #include "backend/cuda/ptx/cluster.h"
 #include "backend/cuda/ptx/row_copies.h"
@@ -71,6 +72,22 @@ __device__ void order_brought_query(Shared& shared, int thread) {
     };
     store(row, interleaved(first));
     store(row + kPanelBytes, interleaved(second));
+  }
+}
+
+// By all consumers: q that is packed, waited for at query_there.
+__device__ inline void bring_packed_query(const AttentionParameters& of, Shared& shared) {
+  static_assert(kPanels == PackedKeys::kPanels && kPanelBytes == PackedKeys::kPanelBytes);
+  if (threadIdx.x == 0) barrier_expect(&shared.query_there, kPanels * kPanelBytes);
+  wait_for_inputs();
+  let_next_start();
+  if (threadIdx.x == 0) {
+#pragma unroll 1
+    for (int panel = 0; panel < kPanels; ++panel) {
+      copy_bulk(shared.query + panel * kPanelBytes,
+                of.packed + PackedKeys::kQueryAt + panel * kPanelBytes, kPanelBytes,
+                &shared.query_there);
+    }
   }
 }
 
@@ -166,12 +183,32 @@ class Producer {
         rank_(rank),
         thread_(static_cast<int>(threadIdx.x) - kConsumers) {}
 
+  // Of one token, whose keys are packed: they are copied at once, none is looked up.
+  __device__ void run_with_packed() {
+    if (uniform(thread_ / 32) < kCopiers) {
+      copy_packed();
+      __syncwarp();
+      cluster_wait();
+    } else {
+      wait_for_inputs();
+      const int helper = thread_ - kFirstHelper;
+      const auto* counts = reinterpret_cast<const int32_t*>(of_.packed + PackedKeys::kCountsAt);
+      announce(packed_slots(of_), 0, helper, [&](int group) {
+        constexpr int kGroups = PackedKeys::kChunkGroups;
+        return __ldcg(counts + group / kGroups) - group % kGroups * kGroupKeys;
+      });
+      barrier_arrive(&shared_.token_there);
+      cluster_wait();
+      prepare_output(helper, 0);
+    }
+  }
+
   __device__ void run(int tokens) {
     const bool copies = uniform(thread_ / 32) < kCopiers;
     // The first keys are waited for: all look them up.
     const Slots slots = find_slots<kProducers>(of_, shared_, token_of(0), 0, thread_);
     if (!copies) {
-      announce(slots, 0, thread_ - kFirstHelper);
+      announce(slots, 0, thread_ - kFirstHelper, keys_from(slots));
       if constexpr (kBlocks == 1) barrier_arrive(&shared_.keys_there);
       barrier_arrive(&shared_.token_there);
     }
@@ -222,8 +259,8 @@ class Producer {
       if (!last) {
         barrier_wait(&shared_.keys_taken, turn & 1);
         const int place = (turn + 1) % 2;
-        announce(find_slots<kHelpers>(of_, shared_, token_of(turn + 1), place, helper), place,
-                 helper);
+        const Slots slots = find_slots<kHelpers>(of_, shared_, token_of(turn + 1), place, helper);
+        announce(slots, place, helper, keys_from(slots));
         barrier_arrive(&shared_.keys_there);
         if (helper == 0) bring_query(turn);
       }
@@ -237,8 +274,17 @@ class Producer {
     }
   }
 
+  // How many keys there are from a group of slots on, of its format.
+  __device__ static auto keys_from(const Slots& slots) {
+    return [&slots](int group) {
+      const int slot = group * kGroupKeys;
+      return slots.keys_end(slot) - slot;
+    };
+  }
+
   // By the helpers: a token's slots, and which warp has the scores of which of them.
-  __device__ void announce(const Slots& slots, int place, int helper) {
+  template <class Keys>
+  __device__ void announce(const Slots& slots, int place, int helper, Keys keys_from) {
     if (helper == 0) shared_.slots[place] = slots;
     constexpr int kRounds = attention_most_rounds(kBlocks);
     static_assert(kConsumerWarps * kRounds <= kHelpers && kRounds <= 8);
@@ -246,11 +292,13 @@ class Producer {
     const int warp = helper % kConsumerWarps, round = helper / kConsumerWarps;
     const AttentionChunk chunk =
         attention_score_chunks(own_share(slots), slots.window_groups()).at(2 * round + warp / 4);
-    const int group = chunk.first + warp % 4, slot = group * kGroupKeys;
-    const int keys = max(0, min(kGroupKeys, slots.keys_end(slot) - slot));
-    shared_.own_groups[place][warp].of_round[round] = {
-        warp % 4 < chunk.count ? static_cast<uint8_t>(group) : OwnGroup::kNone,
-        static_cast<uint8_t>(keys)};
+    const int group = chunk.first + warp % 4;
+    OwnGroup& own = shared_.own_groups[place][warp].of_round[round];
+    own = {OwnGroup::kNone, 0};
+    if (warp % 4 < chunk.count) {
+      own = {static_cast<uint8_t>(group),
+             static_cast<uint8_t>(max(0, min(kGroupKeys, keys_from(group))))};
+    }
   }
 
   __device__ AttentionShare own_share(const Slots& slots) const {
@@ -266,6 +314,59 @@ class Producer {
       copy_box(shared_.query + panel * kPanelBytes, queries_, panel * 64,
                token_of(turn + 1) * kHeads, &shared_.query_there);
     }
+  }
+
+  // Packed keys for both products, a lane for a warp's stages. What is first is known before it is
+  // there.
+  __device__ void copy_packed() {
+    const Slots slots = packed_slots(of_);
+    const AttentionChunks chunks = attention_score_chunks(own_share(slots), slots.window_groups());
+    const AttentionChunk both[2] = {chunks.at(0), chunks.at(1)};
+    const int of_scores = 2 * max(score_parts(both[0]), score_parts(both[1]));
+    const int count = of_scores + V::chunks(slots).count();
+    copied_ = uniform(thread_ / 32);
+    PackedStage stage = packed_stage(both[copied_ % 2], of_scores);
+    wait_for_inputs();
+    if (lane() > 0) return;
+#pragma unroll 1
+    while (copied_ < count) {
+      const uint32_t to = begin_stage();
+      const uint32_t full = shared_address(&shared_.full[RingPlace(copied_).stage]);
+      expect_at(full, stage.bytes + stage.scale_bytes);
+      if (stage.bytes > 0) {
+        copy_bulk_to(to, stage.from, stage.bytes, full, CacheHint::evict_normal);
+      }
+      if (stage.scale_bytes > 0) {
+        copy_bulk_to(to + kScoreScales, stage.scales, stage.scale_bytes, full,
+                     CacheHint::evict_normal);
+      }
+      copied_ += kStages;
+      stage = packed_stage(both[copied_ % 2], of_scores);
+    }
+  }
+
+  // What a stage takes, and a part of scores of its scales.
+  struct PackedStage {
+    const uint8_t *from = nullptr, *scales = nullptr;
+    uint32_t bytes = 0, scale_bytes = 0;
+  };
+  // Stage copied_ of a block: first `of_scores` of two chunks in turn, of which this one has
+  // `chunk`.
+  __device__ PackedStage packed_stage(const AttentionChunk& chunk, int of_scores) const {
+    using P = PackedKeys;
+    if (copied_ >= of_scores) {
+      return {of_.packed + P::values(V::slice(rank_), copied_ - of_scores), nullptr, P::kStageBytes,
+              0};
+    }
+    const int part = copied_ / 2, latent = chunk.first - P::kWindowGroups;
+    if (part >= score_parts(chunk)) return {};
+    const int codes =
+        chunk.window ? P::window_codes(part, chunk.first) : P::latent_codes(part, latent);
+    const int scales =
+        chunk.window ? P::window_scales(chunk.first) : P::latent_scales(part, latent);
+    return {of_.packed + codes, of_.packed + scales,
+            static_cast<uint32_t>(chunk.count * P::kCodesOfGroup),
+            static_cast<uint32_t>(chunk.count * P::kScalesOfGroup)};
   }
 
   // A token's keys for both products.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/plan/attention_plan.h"
+#include "backend/cuda/plan/packed_keys.h"
 #include "backend/cuda/ptx/async_copy.h"
 #include "backend/cuda/ptx/wgmma.h"
 #include "backend/cuda/sparse_attention_keys.h"
@@ -31,6 +32,12 @@ struct Slots {
     return slot < window_end ? window_keys : window_end + latents;
   }
 };
+
+// Of packed keys all that there is room for, with keys or without.
+__device__ inline Slots packed_slots(const AttentionParameters& of) {
+  return {PackedKeys::kWindowKeys, PackedKeys::kWindowKeys,
+          of.chosen_count > 0 ? PackedKeys::kLatents : 0};
+}
 
 // The group of keys whose scores a warp has of a round, and how many keys it has: a group of a pair
 // may be without.

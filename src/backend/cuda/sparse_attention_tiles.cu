@@ -56,25 +56,37 @@ __device__ void share_weights(Shared& shared, const Slots& slots, int rank) {
   }
 }
 
-template <int kBlocks>
+// Whether a token's keys are looked up and copied one by one, or packed (plan/packed_keys.h).
+enum class Keys { rows, packed, packed_window };
+
+template <int kBlocks, Keys keys>
 __device__ void consume(const AttentionParameters& of, Shared& shared, int rank, int token,
                         int stride, int tokens) {
   const Place at;
-  order_query(of, shared, token);
+  if constexpr (keys == Keys::rows) {
+    order_query(of, shared, token);
+  } else {
+    bring_packed_query(of, shared);
+  }
   int read = 0;
 #pragma unroll 1
   for (int turn = 0; token < tokens; ++turn, token += stride) {
     barrier_wait(&shared.token_there, turn & 1);
-    const Slots slots = shared.slots[turn % 2];
+    const Slots slots = keys == Keys::rows ? shared.slots[turn % 2] : packed_slots(of);
     {
       Scores<kBlocks> scores(shared, turn % 2, slots, at, rank);
+      if (keys != Keys::rows) barrier_wait(&shared.query_there, 0);
       scores.multiply(read);
       scores.find_largest();
       scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
       share_weights<kBlocks>(shared, slots, rank);
     }
     Products<kBlocks> products(shared, slots, at, rank);
-    products.multiply(read);
+    if constexpr (keys == Keys::rows) {
+      products.multiply(read);
+    } else {
+      products.template multiply_packed<keys == Keys::packed>(read);
+    }
     // This block has all it is sent.
     if constexpr (kBlocks > 1) cluster_arrive_without_writes();
     barrier_wait(&shared.output_ready, turn & 1);
@@ -82,7 +94,7 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
   }
 }
 
-template <int kBlocks>
+template <int kBlocks, Keys keys>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_kernel(const __grid_constant__ AttentionParameters of,
                      const __grid_constant__ CUtensorMap queries, int tokens) {
@@ -92,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int token = blockIdx.x / kBlocks, stride = gridDim.x / kBlocks;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      barrier_init(&shared.full[i], 32);
+      barrier_init(&shared.full[i], keys == Keys::rows ? 32 : 1);
       barrier_init(&shared.empty[i], kConsumerWarps);
     }
     barrier_init(&shared.keys_there, Producer<kBlocks>::kHelpers);
@@ -109,16 +121,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x < kHeads) shared.sums[rank][threadIdx.x] = 0;
   __syncthreads();
   if constexpr (kBlocks > 1) cluster_arrive();
-  wait_for_inputs();
-  let_next_start();
+  // Of packed keys whoever reads them waits.
+  if (keys == Keys::rows) {
+    wait_for_inputs();
+    let_next_start();
+  }
   if (uniform(threadIdx.x / kConsumers) != 0) {
     // The registers of 512 threads, 128 each, are all there are to hand over.
     give_registers<32>();
-    Producer<kBlocks>(of, queries, shared, rank).run(tokens);
+    Producer<kBlocks> producer(of, queries, shared, rank);
+    if constexpr (keys == Keys::rows) {
+      producer.run(tokens);
+    } else {
+      producer.run_with_packed();
+    }
     if constexpr (kBlocks > 1) cluster_arrive_without_writes();
   } else {
     take_registers<224>();
-    consume<kBlocks>(of, shared, rank, token, stride, tokens);
+    consume<kBlocks, keys>(of, shared, rank, token, stride, tokens);
   }
   // All blocks have what they are sent, so all this one sent has been read.
   if constexpr (kBlocks > 1) cluster_wait();
@@ -132,7 +152,7 @@ LaunchShape launch_shape(int64_t blocks) {
           .cluster = kBlocks};
 }
 
-template <int kBlocks>
+template <int kBlocks, Keys keys = Keys::rows>
 void start(Queue& queue, const AttentionParameters& of, int64_t tokens) {
   // A block alone goes on with other tokens; a cluster has one.
   const int64_t blocks =
@@ -143,13 +163,13 @@ void start(Queue& queue, const AttentionParameters& of, int64_t tokens) {
                                                 .row_bytes = kChannels * sizeof(__nv_bfloat16),
                                                 .box_rows = kHeads,
                                                 .box_columns = 64});
-  launch(queue, "sparse_attention", attention_kernel<kBlocks>, launch_shape<kBlocks>(blocks), of,
-         queries, static_cast<int>(tokens));
+  launch(queue, "sparse_attention", attention_kernel<kBlocks, keys>, launch_shape<kBlocks>(blocks),
+         of, queries, static_cast<int>(tokens));
 }
 
 template <int kBlocks>
 int64_t room_for_clusters() {
-  return most_clusters("sparse_attention", attention_kernel<kBlocks>,
+  return most_clusters("sparse_attention", attention_kernel<kBlocks, Keys::rows>,
                        launch_shape<kBlocks>(kBlocks));
 }
 
@@ -183,6 +203,14 @@ void sparse_attention_in_tiles(Queue& queue, const SparseAttentionArgs& args, in
       return tiles::start<2>(queue, of, tokens);
     default:
       return tiles::start<1>(queue, of, tokens);
+  }
+}
+
+void sparse_attention_of_packed(Queue& queue, const AttentionParameters& of) {
+  if (of.chosen_count > 0) {
+    tiles::start<kAttentionMostBlocks, tiles::Keys::packed>(queue, of, 1);
+  } else {
+    tiles::start<kAttentionMostBlocks, tiles::Keys::packed_window>(queue, of, 1);
   }
 }
 

@@ -71,6 +71,46 @@ class Products {
     for (int tile = 0; tile < V::kTiles; ++tile) wgmma_hold(sums_[tile]);
   }
 
+  // Of packed keys (plan/packed_keys.h): most are decoded while P comes, the last when the first
+  // are multiplied. `read` as above.
+  template <bool kLatents>
+  __device__ __forceinline__ void multiply_packed(int& read) {
+    using P = PackedKeys;
+    static_assert(V::kTiles == 1 && V::kSlices == P::kSlices && P::kStages == kStages);
+    // Groups multiplied at once; and how many times as many wait for P, in registers: with more the
+    // compiler serializes all products (C7512).
+    constexpr int kAtOnce = 8, kAhead = 3;
+    constexpr int kBatches = 1 + (kLatents ? P::kLatentStages : 0);
+    static_assert(P::kWindowGroups == kAtOnce && 2 * P::kChunkGroups == kAtOnce);
+#pragma unroll
+    for (int i = 0; i < V::kHeadsOfPart / 2; ++i) sums_[0][i] = 0;
+    uint32_t steps[std::min(kAhead, kBatches)][kAtOnce][1][4];
+    AwaitedWeights<kBlocks> weights(shared_, P::kWindowGroups, kBatches * kAtOnce, rank_);
+    const auto multiply_batch = [&](int batch) {
+      weights.wait_for((batch + 1) * kAtOnce - 1);
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        multiply_group(batch * kAtOnce + i, steps[batch % kAhead][i]);
+      }
+      wgmma_commit();
+    };
+#pragma unroll
+    for (int batch = 0; batch < kBatches; ++batch) {
+      if (batch >= kAhead) {
+        multiply_batch(batch - kAhead);
+        wgmma_wait<0>();
+      }
+      decode_packed(batch, read, steps[batch % kAhead]);
+    }
+#pragma unroll
+    for (int batch = std::max(0, kBatches - kAhead); batch < kBatches; ++batch) {
+      multiply_batch(batch);
+    }
+    wgmma_wait<0>();
+    wgmma_hold(sums_[0]);
+  }
+
   // The quotient, the turn back, a lane's channels of each of its heads at once.
   __device__ void write(const AttentionParameters& of, int64_t token) const {
     const int channel = V::slice(rank_) * V::kBlockChannels + lane_channel();
@@ -254,6 +294,73 @@ class Products {
         const uint2 a = words[2 * two], b = words[2 * two + 1];
         steps[i / 2][2 * two + i % 2] =
             decode_e4m3(pick_bytes(i < 4 ? a.x : a.y, i < 4 ? b.x : b.y, i % 4), multiplier);
+      }
+    }
+  }
+
+  // The window's groups, or a stage of latents.
+  __device__ __forceinline__ void decode_packed(int batch, int& read, uint32_t (*steps)[1][4]) {
+    using P = PackedKeys;
+    const int warp = at_.group * 4 + at_.warp, lane = threadIdx.x % 32;
+    const auto next_stage = [&] {
+      const RingPlace stage(read++);
+      barrier_wait(&shared_.full[stage.stage], stage.parity);
+      return shared_.ring[stage.stage] + warp * P::kWarpBytes;
+    };
+    const auto codes = [&](const uint8_t* from) {
+      return reinterpret_cast<const uint4*>(from) + lane;
+    };
+    const auto multipliers = [&](const uint8_t* from) {
+      return reinterpret_cast<const uint4*>(from + P::kWarpCodes) + at_.quad * 2;
+    };
+    if (batch == 0) {
+#pragma unroll
+      for (int i = 0; i < P::kWindowStages; ++i) {
+        const uint8_t* from = next_stage();
+        decode_packed_window(codes(from), multipliers(from), steps + i * P::kChunkGroups);
+      }
+    } else {
+      const uint8_t* from = next_stage();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        decode_packed_latents(codes(from) + i * 32, multipliers(from) + i * 8,
+                              steps + i * P::kChunkGroups);
+      }
+    }
+  }
+
+  // Four groups, of a lane's pieces: two codes of a key are neighbours, keys of a pair 16 bits
+  // apart.
+  __device__ __forceinline__ static void decode_packed_window(const uint4* codes,
+                                                              const uint4* multipliers,
+                                                              uint32_t (*steps)[1][4]) {
+#pragma unroll
+    for (int two = 0; two < 2; ++two) {
+      const uint4 words = codes[two * 32], by = multipliers[two];
+      const uint32_t of_words[4] = {words.x, words.y, words.z, words.w};
+      const uint32_t of_pairs[4] = {by.x, by.y, by.z, by.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t* out = &steps[two * 2 + i / 2][0][i % 2 * 2];
+        out[0] = decode_e4m3_of<0>(of_words[i], of_pairs[i]);
+        out[1] = decode_e4m3_of<1>(of_words[i], of_pairs[i]);
+      }
+    }
+  }
+  // A word is a group: both codes of a key in a byte, keys of a pair 16 bits apart.
+  __device__ __forceinline__ static void decode_packed_latents(const uint4* codes,
+                                                               const uint4* multipliers,
+                                                               uint32_t (*steps)[1][4]) {
+    const uint4 words = *codes, low = multipliers[0], high = multipliers[1];
+    const uint32_t of_groups[4] = {words.x, words.y, words.z, words.w};
+    const uint32_t of_pairs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const uint32_t two = pair == 0 ? of_groups[i] : of_groups[i] >> 8;
+        steps[i][0][2 * pair] = decode_e2m1<0>(two, of_pairs[2 * i + pair]);
+        steps[i][0][2 * pair + 1] = decode_e2m1<1>(two, of_pairs[2 * i + pair]);
       }
     }
   }
