@@ -91,7 +91,7 @@ void start_narrow(Queue& queue, Work work) {
   const int64_t blocks = shape.segments > 1 ? items * shape.segments : items < full ? items : full;
   launch(queue, work.operation, multiply_narrow<Weights, kN>,
          {.blocks = dim3(static_cast<unsigned>(blocks)),
-          .threads = 160,
+          .threads = kNarrowThreads,
           .shared_bytes = static_cast<size_t>(kAtom + shape.stages * Stage::kBytes + factors),
           .cluster = shape.segments},
          map_of(work.weight, kTileRows, Weights::kExpanded ? 128 : 64), map_of(work.x, kN, kHalf),

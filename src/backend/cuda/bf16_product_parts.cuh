@@ -16,9 +16,8 @@ namespace cachalot::cuda {
 
 constexpr int kHalf = 64;           // of a chunk: K of one box of activations, 128 bytes
 constexpr int kSteps = kHalf / 16;  // products of a half
-constexpr int kChunk = kProductChunk;
-constexpr int kTileRows = 64;  // of one warpgroup
-constexpr int kBoxRow = 128;   // bytes
+constexpr int kTileRows = 64;       // of one warpgroup
+constexpr int kBoxRow = 128;        // bytes
 
 struct ProductShape {
   int groups, rows, columns, tokens;
