@@ -452,6 +452,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     fence_barrier_init();
   }
+  // Without candidates the selection reads nothing before it has waited.
+  constexpr bool kNextAtOnce = kMakes && !kCandidates;
+  if (kNextAtOnce) let_next_start();
   const int32_t warp = threadIdx.x / 32;
   if (warp == 4 * kGroups) find_runs<kCandidates>(pool, first_row, rows, shared);
   __syncthreads();
@@ -462,7 +465,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     take_registers<kMultiplying>();
     wait_for_inputs();
-    let_next_start();
+    if (!kNextAtOnce) let_next_start();
+    // As where every row chooses all it sees.
+    if (shared.shares[0] == shared.shares[kGroups]) return;
     if constexpr (kMakes) {
       make_only_query(making, shared);
     } else {

@@ -521,8 +521,8 @@ __global__ void __launch_bounds__(kThreads)
   clear(shared.counts);
   clear(shared.totals);
   if (threadIdx.x == 0) shared.digit = 0;
-  // Positions and candidates are older than the kernel before this one, which writes scores alone
-  // and let this one start after its own wait.
+  // No kernel writes positions. Candidates are older than the kernel before this one, which writes
+  // scores alone and, where there are some, let this one start after its own wait.
   const int32_t t = of.pool.first + static_cast<int32_t>(blockIdx.y);
   if (blockIdx.z == 0) {
     const Entries entries = entries_of(of.pool, t, shared);
