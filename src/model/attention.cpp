@@ -163,17 +163,26 @@ View<const int32_t> window_starts(const Context& context, int64_t layer) {
   return below ? View<const int32_t>() : context.inputs.window_starts;
 }
 
-// Extends the compressed caches, chooses entries or takes over an earlier layer's choice.
+// What a layer with compressed entries makes of x alone.
 template <class Q>
-void update_picks(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
-                  View<const bf16> query_latent, const Picks& picks) {
+View<const bf16> index_inputs(Q& queue, const Context& context, int64_t layer, View<const bf16> x) {
   const ModelConfig& config = context.config;
+  View<const bf16> head_weights;
+  if (config.is_index_source(layer)) head_weights = index_weights(queue, context, layer, x);
   // Of an upper step the lower one has compressed every token.
   if (config.is_kv_source(layer) && context.shape.part != StepPart::upper) {
     compress(queue, context, layer, x);
   }
+  return head_weights;
+}
+
+// Chooses entries or takes over an earlier layer's choice.
+template <class Q>
+void update_picks(Q& queue, const Context& context, int64_t layer, View<const bf16> query_latent,
+                  View<const bf16> head_weights, const Picks& picks) {
+  const ModelConfig& config = context.config;
   if (config.is_index_source(layer)) {
-    select_entries(queue, context, layer, x, query_latent, picks);
+    select_entries(queue, context, layer, query_latent, head_weights, picks);
     observe(context.observer, "chosen", layer, picks.chosen);
   } else {
     observe(context.observer, "reused_chosen", config.index_source_of(layer), picks.chosen);
@@ -235,6 +244,9 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
   Arena& arena = queue.arena();
   ArenaScope scope(arena);
 
+  // Before the queries, whose products of the same x it can stand beside.
+  View<const bf16> head_weights;
+  if (ratio > 0) head_weights = index_inputs(queue, context, layer, x);
   const View<bf16> query_latent = arena.allocate<bf16>({n, config.q_lora_rank});
   linear(Within(queue, kQueryLatent).queue(), LinearArgs{.x = x,
                                                          .weight = weights.wq_a,
@@ -252,7 +264,7 @@ void attention(Q& queue, const Context& context, int64_t layer, View<const bf16>
 
   PagedRows<const uint8_t> latents;
   if (ratio > 0) {
-    update_picks(queue, context, layer, x, query_latent, picks);
+    update_picks(queue, context, layer, query_latent, head_weights, picks);
     const View<uint8_t> own = context.caches.latents(config.kv_source_of(layer));
     latents = context.paged(View<const uint8_t>(own));
   }

@@ -95,7 +95,6 @@ void compress(Q& queue, const Context& context, int64_t layer, View<const bf16> 
   const View<const float> frequencies = context.constants.frequencies(ratio);
   const bool pools = ratio > 1;
   const Within part(queue, pools ? kPooling : kProjecting);
-  ArenaScope scope(queue.arena());
 
   const View<float> kv = queue.arena().template allocate<float>({n, head_dim});
   linear(Within(queue, pools ? kPooledValues : kPlainValues).queue(),

@@ -6,7 +6,8 @@
 
 namespace cachalot {
 
-// x: [tokens, dim] the layer's normed attention input.
+// x: [tokens, dim] the layer's normed attention input. What is allocated is used as long as a queue
+// holds operations back: until the caller's scope ends.
 template <class Q>
 void compress(Q& queue, const Context& context, int64_t layer, View<const bf16> x);
 

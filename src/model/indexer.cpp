@@ -25,7 +25,7 @@ constexpr Part kIndexQueries{
     .dimensions = "x: q_lora_rank, y: index_n_heads * index_head_dim"};
 
 constexpr Part kIndexWeights{
-    .slug = "head-weights",
+    .slug = "index-head-weights",
     .title = "Index head weights",
     .sentence = "Says per token how much each of the indexer's heads counts.",
     .formula = R"(w = W_w\, x)",
@@ -90,8 +90,20 @@ const Part& selection_part(CandidateUse use) {
 }  // namespace
 
 template <class Q>
-void select_entries(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
-                    View<const bf16> query_latent, const Picks& picks) {
+View<const bf16> index_weights(Q& queue, const Context& context, int64_t layer,
+                               View<const bf16> x) {
+  const IndexerWeights& weights =
+      *context.weights.layers[static_cast<size_t>(layer)].attention.indexer;
+  const View<bf16> head_weights =
+      queue.arena().template allocate<bf16>({context.tokens(), context.config.index_n_heads});
+  linear(Within(queue, kIndexWeights).queue(),
+         LinearArgs{.x = x, .weight = weights.weights_proj, .y = head_weights});
+  return head_weights;
+}
+
+template <class Q>
+void select_entries(Q& queue, const Context& context, int64_t layer, View<const bf16> query_latent,
+                    View<const bf16> head_weights, const Picks& picks) {
   const ModelConfig& config = context.config;
   const IndexerWeights& weights =
       *context.weights.layers[static_cast<size_t>(layer)].attention.indexer;
@@ -103,9 +115,6 @@ void select_entries(Q& queue, const Context& context, int64_t layer, View<const 
   View<bf16> q = queue.arena().template allocate<bf16>({n, heads * width});
   linear(Within(queue, kIndexQueries).queue(),
          LinearArgs{.x = query_latent, .weight = weights.wq_b, .y = q});
-  const View<bf16> head_weights = queue.arena().template allocate<bf16>({n, heads});
-  linear(Within(queue, kIndexWeights).queue(),
-         LinearArgs{.x = x, .weight = weights.weights_proj, .y = head_weights});
   q.shape = {n, heads, width};
   // width^-0.5 * heads^-0.5, in double as the release's Python computes it, then FP32.
   const double scale =
@@ -128,6 +137,7 @@ void select_entries(Q& queue, const Context& context, int64_t layer, View<const 
 }
 
 #define CACHALOT_INSTANTIATE(Q)                                                                 \
+  template View<const bf16> index_weights(Q&, const Context&, int64_t, View<const bf16>);       \
   template void select_entries(Q&, const Context&, int64_t, View<const bf16>, View<const bf16>, \
                                const Picks&);
 CACHALOT_FOR_EACH_QUEUE(CACHALOT_INSTANTIATE)

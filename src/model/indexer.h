@@ -6,9 +6,14 @@
 
 namespace cachalot {
 
-// x: [tokens, dim] normed attention input; query_latent: [tokens, q_lora_rank]. Overwrites picks.
+// How much each of the indexer's heads counts, [tokens, heads]. x: [tokens, dim] normed attention
+// input.
 template <class Q>
-void select_entries(Q& queue, const Context& context, int64_t layer, View<const bf16> x,
-                    View<const bf16> query_latent, const Picks& picks);
+View<const bf16> index_weights(Q& queue, const Context& context, int64_t layer, View<const bf16> x);
+
+// query_latent: [tokens, q_lora_rank]. Overwrites picks.
+template <class Q>
+void select_entries(Q& queue, const Context& context, int64_t layer, View<const bf16> query_latent,
+                    View<const bf16> head_weights, const Picks& picks);
 
 }  // namespace cachalot
