@@ -219,9 +219,11 @@ class Producer {
         help_with_tokens(tokens);
       }
     } else {
+      rows_ = shared_.rows[0];
+      copy_whole_rows(slots);
       cluster_wait();
       if (copies) {
-        copy(slots, 0);
+        copy_all_values(slots);
       } else {
         prepare_output(thread_ - kFirstHelper, 0);
       }
@@ -373,6 +375,10 @@ class Producer {
   __device__ void copy(const Slots& slots, int turn) {
     rows_ = shared_.rows[turn % 2];
     copy_scores(slots);
+    copy_all_values(slots);
+  }
+
+  __device__ void copy_all_values(const Slots& slots) {
     const AttentionChunks chunks = V::chunks(slots);
     const int count = chunks.count();
 #pragma unroll 1
@@ -384,13 +390,37 @@ class Producer {
 
   __device__ int lane() const { return thread_ % 32; }
   __device__ bool my_stage() const { return copied_ % kStages == uniform(thread_ / 32); }
+  // Stages begin empty, or with whole rows.
+  template <bool kWithRows = false>
   __device__ uint32_t begin_stage() {
     const RingPlace at(copied_);
-    barrier_wait(&shared_.empty[at.stage], at.parity ^ 1);
+    barrier_wait(&shared_.empty[at.stage], kWithRows ? at.parity : at.parity ^ 1);
     return shared_address(shared_.ring[at.stage]);
   }
   __device__ void end_stage() {
     arrive_after_copies(shared_address(&shared_.full[RingPlace(copied_).stage]));
+  }
+
+  // By all producers: the rows of the block's share, all at once.
+  __device__ void copy_whole_rows(const Slots& slots) {
+    const AttentionChunks chunks = attention_score_chunks(own_share(slots), slots.window_groups());
+    const AttentionRows place(chunks);
+    const int count = chunks.count();
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const AttentionChunk chunk = chunks.at(i);
+      const uint8_t* const* rows = rows_ + chunk.first * kGroupKeys;
+      const uint32_t to = shared_address(shared_.ring[0]) + place.at(i);
+      const int pitch = chunk.window ? kAttentionWindowPitch : kAttentionLatentPitch;
+      const int pieces = (chunk.window ? kAttentionWindowRow : kAttentionLatentRow) / 16;
+      const int all = chunk.count * kGroupKeys * pieces;
+#pragma unroll 1
+      for (int at = thread_; at < all; at += kProducers) {
+        const int row = at / pieces, piece = (at - row * pieces) * 16;
+        copy_16_to(to + row * pitch + piece, rows[row] + piece);
+      }
+      arrive_after_copies(shared_address(&shared_.rows_there[i]));
+    }
   }
 
   __device__ void copy_scores(const Slots& slots) {
@@ -433,7 +463,7 @@ class Producer {
   }
 
   __device__ void copy_values(const AttentionChunk& chunk) {
-    const uint32_t to = begin_stage();
+    const uint32_t to = begin_stage<kWholeRows<kBlocks>>();
     if (chunk.window) {
       // All scales of a row are one piece.
       copy_rows<V::kWindowCodes, 1, V::kWindowPitch>(to, chunk, kChannels);

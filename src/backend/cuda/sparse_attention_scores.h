@@ -61,22 +61,20 @@ __device__ __forceinline__ void multiply_quarter(uint64_t query, Steps& steps, f
   }
 }
 
-// The second of two quarters in a stage if `piece` is 1.
-template <Quarter quarter, int kAtOnce>
-__device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Place& at, int piece,
-                                                 uint64_t query, Steps& steps,
+// A quarter of latents.
+template <Quarter quarter, int kAtOnce, class Rows>
+__device__ __forceinline__ void multiply_latents(const Rows& rows, uint64_t query, Steps& steps,
                                                  float (&scores)[32]) {
-  const int key = at.warp * 16 + at.row;
-  const uint8_t* from = stage + score_piece(key, at.quad, piece);
+  const uint8_t* from = rows.latent();
   const auto upper = *reinterpret_cast<const uint4*>(from);
-  const auto lower = *reinterpret_cast<const uint4*>(from + 8 * 128);
+  const auto lower = *reinterpret_cast<const uint4*>(from + Rows::kEightCodes);
   const uint32_t words[2][4] = {{upper.x, upper.y, upper.z, upper.w},
                                 {lower.x, lower.y, lower.z, lower.w}};
-  const uint8_t* scales = stage + kScoreScales + key * 16 + at.quad * 2 + piece * 8;
+  const uint8_t* scales = rows.latent_scales();
   uint32_t multipliers[2];
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const uint32_t two = *reinterpret_cast<const uint16_t*>(scales + row * 8 * 16);
+    const uint32_t two = *reinterpret_cast<const uint16_t*>(scales + row * Rows::kEightScales);
     multipliers[row] = latent_multiplier(__byte_perm(two, 0, 0x4140));
   }
   multiply_quarter<quarter, kAtOnce>(query, steps, scores, [&](int step, uint32_t(&out)[4]) {
@@ -92,21 +90,20 @@ __device__ __forceinline__ void multiply_latents(const uint8_t* stage, const Pla
   });
 }
 
-// Quarter `part` of window rows.
-template <Quarter quarter, int kAtOnce>
-__device__ __forceinline__ void multiply_window(const uint8_t* stage, const Place& at, int part,
-                                                uint64_t query, Steps& steps, float (&scores)[32]) {
-  const int key = at.warp * 16 + at.row;
-  const uint8_t* scales = stage + kScoreScales + key * 16 + part * 4 + at.quad;
+// The same of window rows.
+template <Quarter quarter, int kAtOnce, class Rows>
+__device__ __forceinline__ void multiply_window(const Rows& rows, uint64_t query, Steps& steps,
+                                                float (&scores)[32]) {
+  const uint8_t* scales = rows.window_scales();
   const uint32_t multipliers[2] = {window_multiplier(scales[0] * 0x10001u),
-                                   window_multiplier(scales[8 * 16] * 0x10001u)};
+                                   window_multiplier(scales[Rows::kEightScales] * 0x10001u)};
   uint32_t words[2][4];
   multiply_quarter<quarter, kAtOnce>(query, steps, scores, [&](int step, uint32_t(&out)[4]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       if (step % 4 == 0) {
-        const auto four = *reinterpret_cast<const uint4*>(
-            stage + score_piece(key, at.quad, step / 4) + row * 8 * 128);
+        const auto four =
+            *reinterpret_cast<const uint4*>(rows.window(step / 4) + row * Rows::kEightCodes);
         words[row][0] = four.x;
         words[row][1] = four.y;
         words[row][2] = four.z;
@@ -168,49 +165,15 @@ class Scores {
             attention_share(slots.window_groups(), slots.groups(), kBlocks, rank),
             slots.window_groups())) {}
 
-  // All products. `read`: the ring's stages that are behind; counted on.
+  // All products, of whole rows or of parts in the ring. `read`: its stages that are behind;
+  // counted on.
+  template <bool kWhole>
   __device__ __forceinline__ void multiply(int& read) {
     const uint64_t query = shared_descriptor(shared_.query, SharedLayout::swizzle_128, 1024);
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) scores_[round][i] = 0;
-      const int mine = uniform(score_parts(chunks_.at(2 * round + at_.group)));
-      const int others = uniform(score_parts(chunks_.at(2 * round + 1 - at_.group)));
-      // Two stages a part, the first warpgroup's in front, empty ones included: so the stages of a
-      // warpgroup are every other one, and one that is released says that those before are.
-      const int parts = max(mine, others);
-      const auto place = [&](int part) { return RingPlace(read + 2 * part + at_.group); };
-      const auto wait_for = [&](int part) {
-        const RingPlace stage = place(part);
-        barrier_wait(&shared_.full[stage.stage], stage.parity);
-        return stage;
-      };
-      Steps steps;
-      const auto latents = [&](auto kind, int quarter) {
-        const RingPlace stage = wait_for(quarter / 2);
-        multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
-            shared_.ring[stage.stage], at_, quarter % 2,
-            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
-        if (quarter % 2 == 1) release_stage(shared_, stage, 2);
-      };
-      const auto window = [&](auto kind, int quarter) {
-        const RingPlace stage = wait_for(quarter);
-        multiply_window<kind.value, kStepsAtOnce<kBlocks>>(
-            shared_.ring[stage.stage], at_, quarter,
-            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
-        release_stage(shared_, stage, 2);
-      };
-      if (mine == kLatentParts) {
-        in_quarters(latents, scores_[round]);
-      } else if (round < kWindowRounds && mine == kWindowParts) {
-        in_quarters(window, scores_[round]);
-      }
-#pragma unroll 1
-      for (int part = mine; part < parts; ++part) {
-        release_stage(shared_, wait_for(part), 2);
-      }
-      read += 2 * parts;
+    if constexpr (kWhole) {
+      multiply_whole_rows(query);
+    } else {
+      multiply_parts(query, read);
     }
   }
 
@@ -294,6 +257,95 @@ class Scores {
   }
 
  private:
+  __device__ __forceinline__ void multiply_parts(uint64_t query, int& read) {
+    const int key = at_.warp * 16 + at_.row;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) scores_[round][i] = 0;
+      const int mine = uniform(score_parts(chunks_.at(2 * round + at_.group)));
+      const int others = uniform(score_parts(chunks_.at(2 * round + 1 - at_.group)));
+      // Two stages a part, the first warpgroup's in front, empty ones included: so the stages of a
+      // warpgroup are every other one, and one that is released says that those before are.
+      const int parts = max(mine, others);
+      const auto place = [&](int part) { return RingPlace(read + 2 * part + at_.group); };
+      const auto wait_for = [&](int part) {
+        const RingPlace stage = place(part);
+        barrier_wait(&shared_.full[stage.stage], stage.parity);
+        return stage;
+      };
+      Steps steps;
+      const auto latents = [&](auto kind, int quarter) {
+        const RingPlace stage = wait_for(quarter / 2);
+        multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
+            PartOfRows{shared_.ring[stage.stage], key, at_.quad, quarter},
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
+        if (quarter % 2 == 1) release_stage(shared_, stage, 2);
+      };
+      const auto window = [&](auto kind, int quarter) {
+        const RingPlace stage = wait_for(quarter);
+        multiply_window<kind.value, kStepsAtOnce<kBlocks>>(
+            PartOfRows{shared_.ring[stage.stage], key, at_.quad, quarter},
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
+        release_stage(shared_, stage, 2);
+      };
+      if (mine == kLatentParts) {
+        in_quarters(latents, scores_[round]);
+      } else if (round < kWindowRounds && mine == kWindowParts) {
+        in_quarters(window, scores_[round]);
+      }
+#pragma unroll 1
+      for (int part = mine; part < parts; ++part) {
+        release_stage(shared_, wait_for(part), 2);
+      }
+      read += 2 * parts;
+    }
+  }
+
+  __device__ __forceinline__ void multiply_whole_rows(uint64_t query) {
+    const int key = at_.warp * 16 + at_.row;
+    const AttentionRows place(chunks_);
+    int released = release_stages(0, place.begin);
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) scores_[round][i] = 0;
+      const int own = 2 * round + at_.group;
+      const int parts = uniform(score_parts(chunks_.at(own)));
+      const uint8_t* rows = shared_.ring[0] + place.at(own);
+      Steps steps;
+      const auto latents = [&](auto kind, int quarter) {
+        multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
+            WholeRows<kAttentionLatentPitch>{rows, key, at_.quad, quarter},
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
+      };
+      const auto window = [&](auto kind, int quarter) {
+        multiply_window<kind.value, kStepsAtOnce<kBlocks>>(
+            WholeRows<kAttentionWindowPitch>{rows, key, at_.quad, quarter},
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
+      };
+      if (parts > 0) barrier_wait(&shared_.rows_there[own], 0);
+      if (parts == kLatentParts) {
+        in_quarters(latents, scores_[round]);
+      } else if (round < kWindowRounds && parts == kWindowParts) {
+        in_quarters(window, scores_[round]);
+      }
+      released = release_stages(released, place.at(min(2 * round + 2, chunks_.count())));
+    }
+  }
+
+  // Stages from `first` on that lie before `end` of ring and P are free for values, as far as this
+  // warp is concerned. Returns the first that is not.
+  __device__ int release_stages(int first, int end) const {
+    __syncwarp();
+#pragma unroll 1
+    while (first < kStages && (first + 1) * kStageBytes <= end) {
+      if (threadIdx.x % 32 == 0) barrier_arrive(&shared_.empty[first]);
+      ++first;
+    }
+    return first;
+  }
+
   // What this warp has of P, to the other blocks.
   __device__ void send_weights(int group) const {
     using V = Values<kBlocks>;

@@ -1,6 +1,8 @@
 // The shared memory of the kernel in tiles, and the keys of a token in it. For .cu files.
 #pragma once
 
+#include <cstddef>
+
 #include "backend/cuda/plan/attention_plan.h"
 #include "backend/cuda/plan/packed_keys.h"
 #include "backend/cuda/ptx/async_copy.h"
@@ -17,7 +19,7 @@ inline constexpr int kConsumerWarps = kConsumers / 32;
 // q as 8 panels of 64 heads x 64 channels, 128-byte swizzle.
 inline constexpr int kPanelBytes = kHeads * 128, kPanels = kChannels / 64;
 // Of the ring of packed rows.
-inline constexpr int kStages = 6, kStageBytes = 10240;
+inline constexpr int kStages = kAttentionStages, kStageBytes = kAttentionStageBytes;
 
 // The keys of a token as slots: the window's, then the latents'. Each fills an even number of
 // groups of 16; slots without a key have the row of another.
@@ -51,8 +53,9 @@ struct alignas(16) OwnGroups {
 
 struct Shared {
   alignas(1024) uint8_t query[kPanels * kPanelBytes];
-  alignas(1024) uint8_t weights[kMostGroups * kGroupKeys * kHeads * 2];
+  // Several blocks: also the rows for scores (AttentionRows), from the ring on.
   alignas(1024) uint8_t ring[kStages][kStageBytes];
+  alignas(1024) uint8_t weights[kAttentionWeightBytes];
   // Sums of a block's exponentials, in units of 2^-22: of whole numbers, so that their order does
   // not matter.
   alignas(16) uint32_t sums[kAttentionMostBlocks][kHeads];
@@ -68,14 +71,17 @@ struct Shared {
   // Of the denominators.
   alignas(16) float inverses[kHeads];
   float2 turns[kPairs];
-  // Stages of the ring. Where a token's keys lie, and that all who copy know; that q is there, and
-  // in order; the blocks' largest scores; this block's P; what output takes. P of other blocks.
+  // Stages of the ring. Whole rows of each chunk. Where a token's keys lie, and that all who copy
+  // know; that q is there, and in order; the blocks' largest scores; this block's P; what output
+  // takes. P of other blocks.
   Barrier full[kStages], empty[kStages];
+  Barrier rows_there[attention_most_chunks(2)];
   Barrier keys_there, keys_taken, query_there, token_there, largest_there, weights_there,
       output_ready;
   Barrier weights_from[kAttentionMostBlocks];
 };
 static_assert(sizeof(Shared) <= 227 << 10);
+static_assert(offsetof(Shared, weights) == offsetof(Shared, ring) + kAttentionRingBytes);
 
 // Named barriers.
 inline constexpr int kConsumersMeet = 1, kFindersMeet = 2;
@@ -94,6 +100,10 @@ struct RingPlace {
       : stage(count % kStages), parity(static_cast<uint32_t>(count / kStages) & 1) {}
 };
 
+// Whether a block that copies rows has whole ones of all its keys for scores, or parts of them in
+// the ring. A block alone needs ring and P for the token before.
+template <int kBlocks>
+inline constexpr bool kWholeRows = kBlocks > 1;
 // What a block multiplies with P: a slice of the channels, of which a warp has a strip and a lane a
 // few neighbours, for all heads or, with eight blocks, for half of them: P comes from the other
 // blocks slowly. And how many groups of keys, and in which rows, a stage of the ring holds of it.
@@ -139,8 +149,8 @@ struct Values {
   }
 };
 
-// Scores: a stage holds, of each of up to 64 keys, 128 bytes of codes - half a latent, a quarter of
-// a window row - and then the scales. Lane `quad` of four multiplies channels
+// Scores from the ring: a stage holds, of each of up to 64 keys, 128 bytes of codes - half a
+// latent, a quarter of a window row - and then the scales. Lane `quad` of four multiplies channels
 // 128 j + 32 quad .. + 31, j = 0 .. 3; a part is two j of a latent, one of a window row.
 inline constexpr int kLatentParts = 2, kWindowParts = 4;
 inline constexpr int kScoreScales = 64 * 128;
@@ -152,5 +162,41 @@ __device__ inline int score_parts(const AttentionChunk& chunk) {
 __device__ inline int score_piece(int row, int quad, int piece) {
   return row * 128 + ((piece ^ (row & 1)) << 6) + quad * 16;
 }
+
+// Where a lane finds what it multiplies of two keys, `row` of its chunk and the eighth behind: of
+// 128 channels the codes, 16 bytes of a latent or twice as many of a window row, and the scales.
+struct PartOfRows {  // a stage, and which 128 channels of it
+  const uint8_t* stage;
+  int row, quad, part;
+
+  static constexpr int kEightCodes = 8 * 128, kEightScales = 8 * 16;
+  __device__ const uint8_t* latent() const { return stage + score_piece(row, quad, part % 2); }
+  __device__ const uint8_t* latent_scales() const {
+    return stage + kScoreScales + row * 16 + part % 2 * 8 + quad * 2;
+  }
+  __device__ const uint8_t* window(int piece) const {
+    return stage + score_piece(row, quad, piece);
+  }
+  __device__ const uint8_t* window_scales() const {
+    return stage + kScoreScales + row * 16 + part * 4 + quad;
+  }
+};
+template <int kPitch>
+struct WholeRows {
+  const uint8_t* rows;
+  int row, quad, part;
+
+  static constexpr int kEightCodes = 8 * kPitch, kEightScales = 8 * kPitch;
+  __device__ const uint8_t* latent() const { return rows + row * kPitch + part * 64 + quad * 16; }
+  __device__ const uint8_t* latent_scales() const {
+    return rows + row * kPitch + kChannels / 2 + part * 8 + quad * 2;
+  }
+  __device__ const uint8_t* window(int piece) const {
+    return rows + row * kPitch + part * 128 + quad * 32 + piece * 16;
+  }
+  __device__ const uint8_t* window_scales() const {
+    return rows + row * kPitch + kChannels + part * 4 + quad;
+  }
+};
 
 }  // namespace cachalot::cuda::tiles

@@ -76,7 +76,7 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
     {
       Scores<kBlocks> scores(shared, turn % 2, slots, at, rank);
       if (keys != Keys::rows) barrier_wait(&shared.query_there, 0);
-      scores.multiply(read);
+      scores.template multiply<keys == Keys::rows && kWholeRows<kBlocks>>(read);
       scores.find_largest();
       scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
       share_weights<kBlocks>(shared, slots, rank);
@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.full[i], keys == Keys::rows ? 32 : 1);
       barrier_init(&shared.empty[i], kConsumerWarps);
     }
+    for (Barrier& barrier : shared.rows_there) barrier_init(&barrier, kProducers);
     barrier_init(&shared.keys_there, Producer<kBlocks>::kHelpers);
     barrier_init(&shared.keys_taken, Producer<kBlocks>::kCopiers * 32);
     barrier_init(&shared.query_there, 1);

@@ -111,9 +111,40 @@ struct AttentionChunks {
 constexpr AttentionChunks attention_score_chunks(AttentionShare share, int window_end) {
   return {share, window_end, kAttentionChunkGroups, kAttentionChunkGroups};
 }
-// The most of them a warpgroup gets: every other one.
-constexpr int attention_most_rounds(int blocks) {
-  return ((kAttentionMostTiles + blocks - 1) / blocks + 1) / 2;
+// The most chunks a block has, and a warpgroup: every other one.
+constexpr int attention_most_chunks(int blocks) {
+  return (kAttentionMostTiles + blocks - 1) / blocks;
 }
+constexpr int attention_most_rounds(int blocks) { return (attention_most_chunks(blocks) + 1) / 2; }
+
+// Packed rows as they lie in the caches, and how far apart a block that has whole rows in shared
+// memory keeps them: so that eight lanes that read 16 bytes each of two neighbouring rows at once
+// fall into all banks.
+inline constexpr int kAttentionWindowRow = 528, kAttentionLatentRow = 288;
+inline constexpr int kAttentionWindowPitch = 528, kAttentionLatentPitch = 320;
+// The ring of packed values, and P behind it. Before there are values, both hold whole rows.
+inline constexpr int kAttentionStages = 6, kAttentionStageBytes = 10240;
+inline constexpr int kAttentionRingBytes = kAttentionStages * kAttentionStageBytes;
+inline constexpr int kAttentionWeightBytes =
+    kAttentionMostGroups * kAttentionGroupKeys * kAttentionHeads * 2;
+
+// Where the whole rows of a block's chunks lie: at the end of ring and P, the first chunk in front.
+// So stages of the ring are free from the first one on, as chunks are read.
+struct AttentionRows {
+  static constexpr int kTile = kAttentionTileKeys;
+  int windows = 0, begin = 0;
+
+  constexpr explicit AttentionRows(const AttentionChunks& chunks)
+      : windows(chunks.window_chunks()) {
+    const int latents = chunks.count() - windows;
+    begin = kAttentionRingBytes + kAttentionWeightBytes -
+            kTile * (windows * kAttentionWindowPitch + latents * kAttentionLatentPitch);
+  }
+  // Where chunk `index` begins, and the one before it ends.
+  constexpr int at(int index) const {
+    const int before = std::min(index, windows), latents = index - before;
+    return begin + kTile * (before * kAttentionWindowPitch + latents * kAttentionLatentPitch);
+  }
+};
 
 }  // namespace cachalot::cuda

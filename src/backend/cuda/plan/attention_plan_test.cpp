@@ -75,6 +75,36 @@ TEST(AttentionPlan, RoundsAreEnoughForEveryShare) {
   }
 }
 
+// Whole rows of all chunks, one behind the other up to the end of ring and P.
+TEST(AttentionPlan, WholeRowsOfEveryShareFitRingAndWeights) {
+  constexpr int kEnd = kAttentionRingBytes + kAttentionWeightBytes;
+  for (int window_end = 0; window_end <= 4 * kAttentionMostWindowTiles; window_end += 2) {
+    for (int groups = std::max(2, window_end); groups <= kAttentionMostGroups; groups += 2) {
+      const int tiles =
+          attention_score_chunks(window_end) + attention_score_chunks(groups - window_end);
+      if (tiles > kAttentionMostTiles) continue;
+      for (const int blocks : {2, 4, 8}) {
+        for (int rank = 0; rank < blocks; ++rank) {
+          const AttentionChunks chunks =
+              attention_score_chunks(attention_share(window_end, groups, blocks, rank), window_end);
+          const AttentionRows rows(chunks);
+          ASSERT_LE(chunks.count(),
+                    attention_most_chunks(blocks) + attention_most_chunks(blocks) % 2);
+          ASSERT_GE(rows.begin, 0) << window_end << " " << groups << " " << blocks;
+          EXPECT_EQ(rows.at(0), rows.begin);
+          EXPECT_EQ(rows.at(chunks.count()), kEnd);
+          for (int i = 0; i < chunks.count(); ++i) {
+            const AttentionChunk chunk = chunks.at(i);
+            const int pitch = chunk.window ? kAttentionWindowPitch : kAttentionLatentPitch;
+            EXPECT_GE(rows.at(i + 1) - rows.at(i), chunk.count * kAttentionGroupKeys * pitch);
+            EXPECT_EQ(rows.at(i) % 16, 0);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(AttentionPlan, TakesTheMostBlocksWithWhichAllTokensRunAtOnce) {
   constexpr AttentionRoom kRoom{.of_two = 66, .of_four = 31, .of_eight = 15};
   EXPECT_EQ(attention_blocks_per_token(1, kRoom), 8);
