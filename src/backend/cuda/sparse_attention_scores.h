@@ -228,15 +228,13 @@ class Scores {
     uint32_t sums[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) sums[i] = 0;
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const OwnGroup own = own_.of_round[round];
-      if (own.group == OwnGroup::kNone) continue;
+    in_rounds([&](OwnGroup own, const float(&scores)[32]) {
+      if (own.group == OwnGroup::kNone) return;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-          const float* two = &scores_[round][4 * j + 2 * row];
+          const float* two = &scores[4 * j + 2 * row];
           const float first = exp2_approximately(fmaf(two[0], exponent_scale, shifts[2 * j]));
           const float second = exp2_approximately(fmaf(two[1], exponent_scale, shifts[2 * j + 1]));
           *reinterpret_cast<__nv_bfloat162*>(
@@ -247,7 +245,7 @@ class Scores {
         }
       }
       if constexpr (kSendsAhead<kBlocks>) send_weights(own.group);
-    }
+    });
     uint32_t two[2];
     const int j = over_rows(sums, two, [](uint32_t a, uint32_t b) { return a + b; });
 #pragma unroll
@@ -257,6 +255,28 @@ class Scores {
   }
 
  private:
+  // body(group, its scores) of each round; afterwards scores are gone. Where blocks share a token
+  // it is a loop, in which the rounds' scores move on, because registers have no addresses: what a
+  // block runs once waits for its instructions.
+  template <class Body>
+  __device__ __forceinline__ void in_rounds(Body body) {
+    if constexpr (kBlocks == 1) {
+#pragma unroll
+      for (int round = 0; round < kRounds; ++round) body(own_.of_round[round], scores_[round]);
+    } else {
+      const OwnGroups& own = shared_.own_groups[place_][at_.group * 4 + at_.warp];
+#pragma unroll 1
+      for (int round = 0; round < kRounds; ++round) {
+        body(own.of_round[round], scores_[0]);
+#pragma unroll
+        for (int other = 1; other < kRounds; ++other) {
+#pragma unroll
+          for (int i = 0; i < 32; ++i) scores_[other - 1][i] = scores_[other][i];
+        }
+      }
+    }
+  }
+
   __device__ __forceinline__ void multiply_parts(uint64_t query, int& read) {
     const int key = at_.warp * 16 + at_.row;
 #pragma unroll
@@ -302,14 +322,16 @@ class Scores {
     }
   }
 
+  // A loop over rounds as well.
   __device__ __forceinline__ void multiply_whole_rows(uint64_t query) {
     const int key = at_.warp * 16 + at_.row;
     const AttentionRows place(chunks_);
     int released = release_stages(0, place.begin);
-#pragma unroll
+#pragma unroll 1
     for (int round = 0; round < kRounds; ++round) {
+      float sums[32];
 #pragma unroll
-      for (int i = 0; i < 32; ++i) scores_[round][i] = 0;
+      for (int i = 0; i < 32; ++i) sums[i] = 0;
       const int own = 2 * round + at_.group;
       const int parts = uniform(score_parts(chunks_.at(own)));
       const uint8_t* rows = shared_.ring[0] + place.at(own);
@@ -317,18 +339,24 @@ class Scores {
       const auto latents = [&](auto kind, int quarter) {
         multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
             WholeRows<kAttentionLatentPitch>{rows, key, at_.quad, quarter},
-            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, sums);
       };
       const auto window = [&](auto kind, int quarter) {
         multiply_window<kind.value, kStepsAtOnce<kBlocks>>(
             WholeRows<kAttentionWindowPitch>{rows, key, at_.quad, quarter},
-            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, scores_[round]);
+            advance_descriptor(query, quarter * 2 * kPanelBytes), steps, sums);
       };
       if (parts > 0) barrier_wait(&shared_.rows_there[own], 0);
       if (parts == kLatentParts) {
-        in_quarters(latents, scores_[round]);
-      } else if (round < kWindowRounds && parts == kWindowParts) {
-        in_quarters(window, scores_[round]);
+        in_quarters(latents, sums);
+      } else if (parts == kWindowParts) {
+        in_quarters(window, sums);
+      }
+#pragma unroll
+      for (int other = 0; other < kRounds; ++other) {
+        if (other != round) continue;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) scores_[other][i] = sums[i];
       }
       released = release_stages(released, place.at(min(2 * round + 2, chunks_.count())));
     }
