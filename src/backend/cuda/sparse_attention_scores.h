@@ -33,10 +33,9 @@ __device__ inline void release_stage(Shared& shared, const RingPlace& at, int ti
 // Scores of 64 keys are made in four quarters of 128 channels, two panels of q: eight k-steps. The
 // fragments of the next kAtOnce are decoded while those before are multiplied. A warp that starts
 // several products at once waits until the last can start, and decodes nothing meanwhile; but one
-// at a time are more instructions. With two or four blocks a token the compiler serializes more
-// than one at once, for want of registers as it says (C7512).
+// at a time are more instructions. With two or four blocks a token registers suffice for two.
 template <int kBlocks>
-inline constexpr int kStepsAtOnce = kBlocks == 2 || kBlocks == 4 ? 1 : 4;
+inline constexpr int kStepsAtOnce = kBlocks == 2 || kBlocks == 4 ? 2 : 4;
 enum class Quarter { first, behind };
 using Steps = uint32_t[8][4];
 
@@ -45,7 +44,7 @@ template <Quarter quarter, int kAtOnce, class Decode>
 __device__ __forceinline__ void multiply_quarter(uint64_t query, Steps& steps, float (&scores)[32],
                                                  Decode decode) {
   // Groups of products under way, each with its fragments.
-  constexpr int kUnderWay = kAtOnce == 1 ? 4 : 2;
+  constexpr int kUnderWay = 2;
 #pragma unroll
   for (int first = 0; first < 8; first += kAtOnce) {
     if (quarter == Quarter::behind || first >= kUnderWay * kAtOnce) wgmma_wait<kUnderWay - 1>();
@@ -174,28 +173,14 @@ class Scores {
       multiply_whole_rows(query);
     } else {
       multiply_parts(query, read);
+      include_all();
     }
   }
 
   // The largest of each head over all keys, in all blocks, to shared memory.
   __device__ void find_largest() {
-    own_ = shared_.own_groups[place_][at_.group * 4 + at_.warp];
-    float largest[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) largest[i] = -INFINITY;
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const OwnGroup own = own_.of_round[round];
-      if (own.group == OwnGroup::kNone) continue;
-      mask(own.keys, scores_[round]);
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        float& of_head = largest[i / 4 * 2 + i % 2];
-        of_head = fmaxf(of_head, scores_[round][i]);
-      }
-    }
     float two[2];
-    const int j = over_rows(largest, two, [](float a, float b) { return fmaxf(a, b); });
+    const int j = over_rows(largest_, two, [](float a, float b) { return fmaxf(a, b); });
     *reinterpret_cast<float2*>(
         &shared_.largest_of_warp[at_.group * 4 + at_.warp][8 * j + 2 * at_.quad]) = {two[0],
                                                                                      two[1]};
@@ -262,12 +247,11 @@ class Scores {
   __device__ __forceinline__ void in_rounds(Body body) {
     if constexpr (kBlocks == 1) {
 #pragma unroll
-      for (int round = 0; round < kRounds; ++round) body(own_.of_round[round], scores_[round]);
+      for (int round = 0; round < kRounds; ++round) body(own().of_round[round], scores_[round]);
     } else {
-      const OwnGroups& own = shared_.own_groups[place_][at_.group * 4 + at_.warp];
 #pragma unroll 1
       for (int round = 0; round < kRounds; ++round) {
-        body(own.of_round[round], scores_[0]);
+        body(own().of_round[round], scores_[0]);
 #pragma unroll
         for (int other = 1; other < kRounds; ++other) {
 #pragma unroll
@@ -327,14 +311,15 @@ class Scores {
     const int key = at_.warp * 16 + at_.row;
     const AttentionRows place(chunks_);
     int released = release_stages(0, place.begin);
+    clear_largest();
 #pragma unroll 1
     for (int round = 0; round < kRounds; ++round) {
       float sums[32];
 #pragma unroll
       for (int i = 0; i < 32; ++i) sums[i] = 0;
-      const int own = 2 * round + at_.group;
-      const int parts = uniform(score_parts(chunks_.at(own)));
-      const uint8_t* rows = shared_.ring[0] + place.at(own);
+      const int mine = 2 * round + at_.group;
+      const int parts = uniform(score_parts(chunks_.at(mine)));
+      const uint8_t* rows = shared_.ring[0] + place.at(mine);
       Steps steps;
       const auto latents = [&](auto kind, int quarter) {
         multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
@@ -346,12 +331,13 @@ class Scores {
             WholeRows<kAttentionWindowPitch>{rows, key, at_.quad, quarter},
             advance_descriptor(query, quarter * 2 * kPanelBytes), steps, sums);
       };
-      if (parts > 0) barrier_wait(&shared_.rows_there[own], 0);
+      if (parts > 0) barrier_wait(&shared_.rows_there[mine], 0);
       if (parts == kLatentParts) {
         in_quarters(latents, sums);
       } else if (parts == kWindowParts) {
         in_quarters(window, sums);
       }
+      include(own().of_round[round], sums);
 #pragma unroll
       for (int other = 0; other < kRounds; ++other) {
         if (other != round) continue;
@@ -405,6 +391,32 @@ class Scores {
     wgmma_hold(scores);
   }
 
+  // The groups whose scores this warp has.
+  __device__ const OwnGroups& own() const {
+    return shared_.own_groups[place_][at_.group * 4 + at_.warp];
+  }
+  __device__ __forceinline__ void clear_largest() {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) largest_[i] = -INFINITY;
+  }
+  __device__ __forceinline__ void include_all() {
+    clear_largest();
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      include(own().of_round[round], scores_[round]);
+    }
+  }
+  // A round's scores in the largest of each of the lane's heads.
+  __device__ __forceinline__ void include(OwnGroup group, float (&scores)[32]) {
+    if (group.group == OwnGroup::kNone) return;
+    mask(group.keys, scores);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      float& of_head = largest_[i / 4 * 2 + i % 2];
+      of_head = fmaxf(of_head, scores[i]);
+    }
+  }
+
   // Scores of slots without a key.
   __device__ __forceinline__ void mask(int keys, float (&scores)[32]) const {
     if (keys >= kGroupKeys) return;
@@ -435,8 +447,7 @@ class Scores {
   const Place& at_;
   int rank_;
   AttentionChunks chunks_;
-  OwnGroups own_;
-  float scores_[kRounds][32];
+  float scores_[kRounds][32], largest_[16];
 };
 
 }  // namespace cachalot::cuda::tiles
