@@ -36,7 +36,7 @@ struct Shared {
   int32_t counts[kDigits];
   int32_t totals[kDigits];
   int32_t warp_sums[2][kWarps];
-  uint32_t warp_lists[kWarps][4];
+  uint32_t warp_lists[kWarps][(kMostFours + 1) / 2];
   int32_t listed[kMostParts];
   int32_t digit, above, equal;
   int32_t unused;
@@ -267,6 +267,10 @@ __device__ void decide_among_all(const Source& source, int32_t k, int32_t* out, 
   decide(all, k, out, shared);
 }
 
+__device__ inline float one_of(const float4& four, int i) {
+  return i < 2 ? (i == 0 ? four.x : four.y) : i == 2 ? four.z : four.w;
+}
+
 // One block, whose threads hold 4 * kFours scores each. The counts are clear.
 template <int kFours, class Source>
 __device__ void choose_held(const Source& source, int32_t k, int32_t capacity, int32_t* out,
@@ -300,14 +304,16 @@ __device__ void choose_held(const Source& source, int32_t k, int32_t capacity, i
   find_digit(shared.counts, k, shared);
   const float pivot = value_of(static_cast<uint32_t>(shared.digit) << kFirstShift);
   clear(shared.counts);
-  // How many of each four reach the pivot, two fours to a word; over the threads of the warp.
+  // Which of the thread's reach the pivot; how many of each four, two fours to a word, over the
+  // threads of the warp.
   constexpr int kWords = (kFours + 1) / 2;
-  uint32_t own[kWords] = {}, sums[kWords];
+  uint32_t reach = 0, own[kWords] = {}, sums[kWords];
 #pragma unroll
   for (int c = 0; c < kFours; ++c) {
-    const uint32_t reach =
-        (held[c].x >= pivot) + (held[c].y >= pivot) + (held[c].z >= pivot) + (held[c].w >= pivot);
-    own[c / 2] += reach << (16 * (c % 2));
+    const uint32_t four = (held[c].x >= pivot) + (held[c].y >= pivot) * 2 +
+                          (held[c].z >= pivot) * 4 + (held[c].w >= pivot) * 8;
+    reach |= four << (4 * c);
+    own[c / 2] += static_cast<uint32_t>(__popc(four)) << (16 * (c % 2));
   }
 #pragma unroll
   for (int w = 0; w < kWords; ++w) {
@@ -320,32 +326,34 @@ __device__ void choose_held(const Source& source, int32_t k, int32_t capacity, i
     if (lane == 31) shared.warp_lists[warp][w] = sums[w];
   }
   __syncthreads();
-  int32_t listed = 0, first[kFours];
+  int32_t listed = 0;
+  uint32_t first[kWords];  // places in the list, as `own`
 #pragma unroll
   for (int w = 0; w < kWords; ++w) {
     const uint32_t warp_sum = shared.warp_lists[lane][w];
     const uint32_t total = __reduce_add_sync(~0u, warp_sum);
     const uint32_t before = __reduce_add_sync(~0u, lane < warp ? warp_sum : 0) + sums[w] - own[w];
-    first[2 * w] = listed + static_cast<int32_t>(before & 0xFFFF);
-    listed += static_cast<int32_t>(total & 0xFFFF);
-    if (2 * w + 1 < kFours) {
-      first[2 * w + 1] = listed + static_cast<int32_t>(before >> 16);
-      listed += static_cast<int32_t>(total >> 16);
-    }
+    const uint32_t odd_from = static_cast<uint32_t>(listed) + (total & 0xFFFF);
+    first[w] = before + static_cast<uint32_t>(listed) + (odd_from << 16);
+    listed = static_cast<int32_t>(odd_from + (total >> 16));
   }
   if (listed < k || listed > capacity) return decide_among_all(source, k, out, shared);
+#pragma unroll 1
+  for (uint32_t left = reach; left != 0; left &= left - 1) {
+    // Few are: they are read again, because registers have no addresses, and code for each of them
+    // would have to be brought.
+    const int bit = __ffs(static_cast<int>(left)) - 1, c = bit / 4;
+    uint32_t word = first[0];
 #pragma unroll
-  for (int c = 0; c < kFours; ++c) {
-    int32_t at = first[c];
-    const auto list = [&](float score, int32_t j) {
-      if (score >= pivot) {
-        const uint32_t order = order_of(score);
-        orders[at] = order;
-        places[at++] = static_cast<uint32_t>(4 * (c * kThreads + thread) + j);
-        atomicAdd(&shared.totals[order >> kFirstShift], 1);
-      }
-    };
-    list(held[c].x, 0), list(held[c].y, 1), list(held[c].z, 2), list(held[c].w, 3);
+    for (int w = 1; w < kWords; ++w) word = c / 2 == w ? first[w] : word;
+    const uint32_t before = reach >> (4 * c) & ((1u << bit % 4) - 1);
+    const uint32_t at = (word >> (16 * (c % 2)) & 0xFFFF) + static_cast<uint32_t>(__popc(before));
+    const int32_t place = 4 * (c * kThreads + thread) + bit % 4;
+    const float score = kFours == 1 ? one_of(held[0], bit) : source.score(place);
+    const uint32_t order = order_of(score);
+    orders[at] = order;
+    places[at] = static_cast<uint32_t>(place);
+    atomicAdd(&shared.totals[order >> kFirstShift], 1);
   }
   __syncthreads();
   decide(List<Source>{source, orders, places, listed}, k, out, shared);
