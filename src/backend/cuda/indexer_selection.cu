@@ -1,9 +1,11 @@
 // Radix selection. A pivot that at least k scores reach is found from the leading 11 bits of a few
 // scores: the largest of each thread, of which k reach it too. What reaches it is listed in order,
-// a few hundred more than k, and among these the other bits decide. A row of up to 32 K scores is
+// a few hundred more than k, and among these the other bits decide. A row of up to 40 K scores is
 // one block's, in registers; of more, a cluster's. Where the list does not fit, the bits of all
 // scores decide: slower, the same result.
 #include <cooperative_groups.h>
+
+#include <type_traits>
 
 #include "backend/cuda/indexer_selection.h"
 #include "backend/cuda/launch.h"
@@ -17,7 +19,7 @@ constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kDigits = 2048;  // of 11 bits
 constexpr int kFirstShift = 21, kSecondShift = 10;
 constexpr int kMostParts = static_cast<int>(IndexerPlan::kMostSelectSplits);
-constexpr int kMostFours = 8;  // fours of scores that a thread holds
+constexpr int kMostFours = 10;  // fours of scores that a thread holds
 static_assert(IndexerPlan::kHeldScores == 4 * kMostFours * kThreads);
 
 // Larger for larger numbers; 0 for none.
@@ -307,12 +309,14 @@ __device__ void choose_held(const Source& source, int32_t k, int32_t capacity, i
   // Which of the thread's reach the pivot; how many of each four, two fours to a word, over the
   // threads of the warp.
   constexpr int kWords = (kFours + 1) / 2;
-  uint32_t reach = 0, own[kWords] = {}, sums[kWords];
+  using Mask = std::conditional_t<(kFours > 8), uint64_t, uint32_t>;
+  Mask reach = 0;
+  uint32_t own[kWords] = {}, sums[kWords];
 #pragma unroll
   for (int c = 0; c < kFours; ++c) {
     const uint32_t four = (held[c].x >= pivot) + (held[c].y >= pivot) * 2 +
                           (held[c].z >= pivot) * 4 + (held[c].w >= pivot) * 8;
-    reach |= four << (4 * c);
+    reach |= static_cast<Mask>(four) << (4 * c);
     own[c / 2] += static_cast<uint32_t>(__popc(four)) << (16 * (c % 2));
   }
 #pragma unroll
@@ -339,14 +343,14 @@ __device__ void choose_held(const Source& source, int32_t k, int32_t capacity, i
   }
   if (listed < k || listed > capacity) return decide_among_all(source, k, out, shared);
 #pragma unroll 1
-  for (uint32_t left = reach; left != 0; left &= left - 1) {
+  for (Mask left = reach; left != 0; left &= left - 1) {
     // Few are: they are read again, because registers have no addresses, and code for each of them
     // would have to be brought.
-    const int bit = __ffs(static_cast<int>(left)) - 1, c = bit / 4;
+    const int bit = __ffsll(static_cast<int64_t>(left)) - 1, c = bit / 4;
     uint32_t word = first[0];
 #pragma unroll
     for (int w = 1; w < kWords; ++w) word = c / 2 == w ? first[w] : word;
-    const uint32_t before = reach >> (4 * c) & ((1u << bit % 4) - 1);
+    const auto before = static_cast<uint32_t>(reach >> (4 * c)) & ((1u << bit % 4) - 1);
     const uint32_t at = (word >> (16 * (c % 2)) & 0xFFFF) + static_cast<uint32_t>(__popc(before));
     const int32_t place = 4 * (c * kThreads + thread) + bit % 4;
     const float score = kFours == 1 ? one_of(held[0], bit) : source.score(place);
@@ -515,6 +519,8 @@ __device__ void choose(const Source& source, int32_t k, int32_t capacity, int32_
     choose_held<1>(source, k, capacity, out, shared);
   } else if (source.count <= 16 * kThreads) {
     choose_held<4>(source, k, capacity, out, shared);
+  } else if (source.count <= 32 * kThreads) {
+    choose_held<8>(source, k, capacity, out, shared);
   } else {
     choose_held<kMostFours>(source, k, capacity, out, shared);
   }

@@ -130,6 +130,23 @@ TEST(IndexSelect, AgreesWherePagesAreShort) {
   }
 }
 
+// As many scores as the selection has in registers, one more and many more, and just so many as a
+// smaller number of them.
+TEST(IndexSelect, AgreesWhereRowsAreLong) {
+  for (const CandidateUse use : {CandidateUse::none, CandidateUse::build}) {
+    for (const int32_t entries : {4096, 16384, 32768, 32769, 40960, 40961, 45000}) {
+      SCOPED_TRACE(fmt::format("use {}, {} entries", static_cast<int>(use), entries));
+      RandomTensors random(8);
+      const IndexSelectArgs args = arguments(random, {.parts = {{.first = entries - 1}},
+                                                      .ratio = 1,
+                                                      .use = use,
+                                                      .candidate_blocks = 600,
+                                                      .pages = (entries + 255) / 256});
+      CACHALOT_EXPECT_GPU_AGREES(index_select, args);
+    }
+  }
+}
+
 TEST(IndexSelect, TiesGoToTheLowerEntry) {
   RandomTensors random(4);
   const IndexSelectArgs args = arguments(

@@ -38,7 +38,7 @@ struct IndexerPlan {
   // Blocks of the scoring kernel that a multiprocessor holds.
   static constexpr int64_t kScoreBlocks = 1;
   // Scores of a row that one block chooses from by itself, and what it reads in one turn of more.
-  static constexpr int64_t kHeldScores = 32 << 10, kScoreTurn = 4 << 10;
+  static constexpr int64_t kHeldScores = 40 << 10, kScoreTurn = 4 << 10;
   // The largest cluster every Hopper GPU can start.
   static constexpr int64_t kMostSelectSplits = 8;
   // Words of shared memory for the list and the kept scores, of the 227 KB a block may have.
