@@ -106,7 +106,8 @@ __global__ void write_window_kernel(WindowWrite of) {
 void start_queries(Queue& queue, const HeldQueries& queries, const AttentionParameters& keys) {
   const LinearArgs& product = queries.product;
   linear_fp8_few_turned(queue, product.weight, product.x.data, product.y.data,
-                        window_rows_of(queries.turn), product.x.extent(0), keys);
+                        window_rows_of(queries.turn), product.x.extent(0), keys,
+                        queries.compression);
 }
 
 void start_alone(Queue& queue, const HeldQueries& queries) { start_queries(queue, queries, {}); }
@@ -122,7 +123,9 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
            !overlap({held.y}, {args.kv}) && !overlap({args.window_rows}, {held.x, held.y});
   });
   if (product) {
-    const HeldQueries queries{*product, args};
+    const HeldQueries queries{
+        *product, args,
+        queue.held().take_compression({product->x, args.kv}, {product->y, args.window_rows})};
     if (tokens > 1) return start_alone(queue, queries);
     return queue.held().hold(queue, queries);
   }

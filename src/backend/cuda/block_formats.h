@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/row_units.h"
 #include "base/number_formats.h"
 
 namespace cachalot::cuda {
@@ -17,7 +18,6 @@ __device__ inline bf16 narrowed(float value) {
   const uint32_t bits = __float_as_uint(value);
   return {static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
-__device__ inline float rounded_to_bf16(float value) { return widened(narrowed(value)); }
 
 __device__ inline uint32_t e2m1_code(float value) {
   const float magnitude = fabsf(value);

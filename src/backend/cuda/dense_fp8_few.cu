@@ -5,7 +5,9 @@
 #include <bit>
 #include <map>
 
+#include "backend/cuda/bf16_product_beside.h"
 #include "backend/cuda/cluster_occupancy.h"
+#include "backend/cuda/compressor_beside.h"
 #include "backend/cuda/dense_fp8_few.h"
 #include "backend/cuda/dense_fp8_few_block.cuh"
 #include "backend/cuda/held_operation.h"
@@ -62,26 +64,34 @@ __global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
   } else if (block < p.blocks) {
     multiply_tile<Few8, true, Ending::normed>(p.second, block - p.first_blocks, memory);
   } else {
-    compute_mixes<Few8::kThreads>(mixes, block - p.blocks, *reinterpret_cast<MixShared*>(memory));
+    compute_mixes<Few8::kThreads>(mixes, block - p.blocks, *reinterpret_cast<MixShared*>(memory),
+                                  {}, p.first.late);
   }
 }
 
-// Queries, and by a block more for each token its window row, which does not wait for them; or by a
-// few blocks all keys of one token.
-__global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
-    multiply_and_turn(const __grid_constant__ Few p, const WindowRows rows,
-                      const __grid_constant__ AttentionParameters keys) {
-  extern __shared__ uint8_t shared[];
+// Queries, and by a block more for each token its window row, which does not wait for them, or by a
+// few blocks all keys of one token. kCompresses: the window rows, and the compression of the same
+// tokens; an instance of its own, whose registers and parameters are more.
+template <bool kCompresses>
+__global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce) multiply_and_turn(
+    const __grid_constant__ Few p, const WindowRows rows,
+    const __grid_constant__ std::conditional_t<kCompresses, KeptCompression, AttentionParameters>
+        beside) {
+  extern __shared__ __align__(128) uint8_t memory[];
   // The others first: blocks behind them wait for room that the kernel in front has yet to leave.
   const auto block = static_cast<int>(blockIdx.x), others = static_cast<int>(gridDim.x) - p.tiles;
   if (block >= others) {
-    multiply_tile<Few8, true, Ending::turned>(p, block - others, shared);
+    multiply_tile<Few8, true, Ending::turned>(p, block - others, memory);
   } else {
     let_next_start();
-    if (keys.packed == nullptr) {
+    if constexpr (kCompresses) {
+      compress_with_key<Few8::kThreads>(beside, block,
+                                        *reinterpret_cast<KeptCompressionShared*>(memory));
+      make_window_row<Few8::kThreads>(rows, block);
+    } else if (beside.packed == nullptr) {
       make_window_row<Few8::kThreads>(rows, block);
     } else {
-      pack_keys<Few8::kThreads>(keys, rows, block, shared);
+      pack_keys<Few8::kThreads>(beside, rows, block, memory);
     }
   }
 }
@@ -212,11 +222,12 @@ bool linear_fp8_few(Queue& queue, const DenseMatrix& weight, const bf16* x, int6
   return false;
 }
 
-bool linear_fp8_few_pair(Queue& queue, const bf16* x, int64_t rows, const Fp8Product& first,
+bool linear_fp8_few_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
                          const Fp8Product& second) {
+  const int64_t rows = x.extent(0);
   const QuantizedRows shape{.rows = rows, .columns = first.weight.columns};
   const auto prepare = [&](const Fp8Product& product) {
-    return prepared<Few8, true, Ending::normed>(queue, product.weight, x, shape, product.out);
+    return prepared<Few8, true, Ending::normed>(queue, product.weight, x.data, shape, product.out);
   };
   const Started one = prepare(first);
   Started other = prepare(second);
@@ -237,12 +248,22 @@ bool linear_fp8_few_pair(Queue& queue, const bf16* x, int64_t rows, const Fp8Pro
     return Bytes{product.out.y, rows * product.weight.rows * int64_t{sizeof(bf16)}};
   };
   const auto mixes = queue.held().take_mixes(rows, {written(first), written(second)});
+  // Products with BF16 weights have a kernel of their own, which runs beside this one.
+  const auto of_mixes = mixes ? memory_of(*mixes) : MixMemory{};
+  std::optional<HeldCompression> behind;
+  const auto beside = queue.held().take_products(
+      x, {written(first), written(second), of_mixes[0], of_mixes[1], of_mixes[2], of_mixes[3]},
+      behind);
+  FewPair pair{one.of, other.of, one.of.tiles * chunks, blocks};
+  pair.first.late = pair.second.late = beside.has_value();
   launch(queue, "linear", multiply_pair,
          {.blocks = dim3(static_cast<unsigned>(blocks + (mixes ? kMixBlocks : 0))),
           .threads = Few8::kThreads,
           .shared_bytes = mixes ? shared_bytes : one.shape.shared_bytes,
           .cluster = chunks},
-         FewPair{one.of, other.of, one.of.tiles * chunks, blocks}, mixes.value_or(Mixes{}));
+         pair, mixes.value_or(Mixes{}));
+  if (beside) start_beside(queue, *beside);
+  if (behind) queue.held().hold(queue, *behind);
   return true;
 }
 
@@ -251,8 +272,8 @@ bool fits_turning(const DenseMatrix& weight, int64_t rows) {
 }
 
 void linear_fp8_few_turned(Queue& queue, const DenseMatrix& weight, const bf16* x, bf16* y,
-                           const WindowRows& rows, int64_t tokens,
-                           const AttentionParameters& keys) {
+                           const WindowRows& rows, int64_t tokens, const AttentionParameters& keys,
+                           const std::optional<HeldCompression>& compression) {
   const QuantizedRows shape{.rows = tokens, .columns = weight.columns};
   Started started =
       prepared<WeightTimesTokens<8>, true, Ending::turned>(queue, weight, x, shape, {.y = y});
@@ -261,14 +282,17 @@ void linear_fp8_few_turned(Queue& queue, const DenseMatrix& weight, const bf16* 
                         .head_dim = rows.head_dim,
                         .pairs = rows.pairs,
                         .packed = keys.packed};
-  if (keys.packed != nullptr) {
-    started.shape.blocks.x += static_cast<unsigned>(packing_blocks(keys));
-    started.shape.shared_bytes =
-        std::max(started.shape.shared_bytes, static_cast<size_t>(kPackingBytes));
-  } else {
-    started.shape.blocks.x += static_cast<unsigned>(tokens);
+  LaunchShape& launched = started.shape;
+  const auto others = keys.packed != nullptr ? packing_blocks(keys) : static_cast<int>(tokens);
+  launched.blocks.x += static_cast<unsigned>(others);
+  if (compression) {
+    launched.shared_bytes = std::max(launched.shared_bytes, sizeof(KeptCompressionShared));
+    return launch(queue, "linear", multiply_and_turn<true>, launched, started.of, rows,
+                  kept_compression(*compression));
   }
-  launch(queue, "linear", multiply_and_turn, started.shape, started.of, rows, keys);
+  if (keys.packed != nullptr)
+    launched.shared_bytes = std::max(launched.shared_bytes, static_cast<size_t>(kPackingBytes));
+  launch(queue, "linear", multiply_and_turn<false>, launched, started.of, rows, keys);
 }
 
 }  // namespace cachalot::cuda

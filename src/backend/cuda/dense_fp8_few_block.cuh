@@ -50,6 +50,8 @@ struct Few {
   uint32_t* norm_sums;
   // Where the rows of y are heads whose last channels are turned.
   Turning turning;
+  // The next kernel starts only when all blocks have waited: what is before this kernel has ended.
+  bool late;
 };
 
 // What becomes of a tile's sums.
@@ -204,6 +206,7 @@ class FewBlock {
     }
     if constexpr (kTurns) find_turns();
     wait_for_inputs();
+    if (p_.late) let_next_start();
     const int group = static_cast<int>(threadIdx.x) / 128;
     if (kQuantizes) quantize();
     int stage = 0, parity = 0;
@@ -495,7 +498,7 @@ template <class Product, bool kQuantizes, Ending ending>
 __device__ void multiply_tile(const Few& p, int index, uint8_t* shared) {
   FewBlock<Product, kQuantizes, ending> block(p, index, shared);
   block.start();
-  let_next_start();
+  if (!p.late) let_next_start();
   if (threadIdx.x < Product::kConsumers) {
     block.consume();
   } else {

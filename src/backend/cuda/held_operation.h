@@ -3,6 +3,7 @@
 // nothing that is held uses a Scratch.
 #pragma once
 
+#include <array>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -20,6 +21,7 @@ struct Bytes {
   const std::byte* data = nullptr;
   int64_t count = 0;
 
+  Bytes() = default;
   Bytes(const void* data, int64_t count)
       : data(static_cast<const std::byte*>(data)), count(count) {}
   template <class T>
@@ -36,16 +38,40 @@ inline bool overlap(std::initializer_list<Bytes> some, std::initializer_list<Byt
   return any;
 }
 
+// What they read and write: the stream and three kinds of coefficients.
+using MixMemory = std::array<Bytes, 4>;
+MixMemory memory_of(const Mixes& mixes);
+
 // Of one token: the sublayer's first kernel may make x itself.
 struct HeldCollapse {
   HyperCollapseArgs collapse;
   HyperExpandArgs expand;
 };
 
-// Of one token: queries, which are turned. An attention behind them may have its keys packed there.
+// Products of few rows with BF16 weights, which one kernel makes.
+struct Bf16Products {
+  static constexpr int kMost = 3, kTokens = 64;
+
+  std::array<LinearArgs, kMost> of;
+  int count = 0;
+};
+// Whether it may be one of them.
+bool stands_beside(const LinearArgs& args);
+
+// Of few tokens whose rows may be kept as soon as their groups are read.
+struct HeldCompression {
+  static constexpr int64_t kTokens = 8;
+
+  CompressKvArgs entries;
+  IndexKeysArgs keys;
+};
+
+// Of one token: queries, which are turned. An attention behind them may have its keys packed there,
+// if nothing is compressed beside them.
 struct HeldQueries {
   LinearArgs product;
   PrepareQueryArgs turn;
+  std::optional<HeldCompression> compression;
 };
 
 class HeldOperation {
@@ -66,6 +92,17 @@ class HeldOperation {
     mixes_ = mixes;
   }
 
+  // Besides operations that follow it.
+  void hold_product(Queue& queue, const LinearArgs& args);
+  // Behind the products that are held, and besides operations that follow it.
+  void hold(Queue& queue, const CompressKvArgs& args);
+  void hold(Queue& queue, const HeldCompression& compression) {
+    hold(queue, compression.entries);
+    keys_ = compression.keys;
+  }
+  // Whether index keys of what is compressed are held with it.
+  bool add_keys(const IndexKeysArgs& args);
+
   // What is held, if it is of this kind and `fits`, for whoever starts it now.
   template <class Args, class Fits>
   std::optional<Args> take(Fits fits) {
@@ -83,13 +120,9 @@ class HeldOperation {
   // Of so many tokens, for a kernel that writes this.
   std::optional<Mixes> take_mixes(int64_t tokens, std::initializer_list<Bytes> written) {
     if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
-    const Collapse& of = mixes_->collapse;
-    const int64_t rows = of.tokens * of.copies, floats = rows * int64_t{sizeof(float)};
-    const std::initializer_list<Bytes> used = {{of.stream, rows * of.dim * int64_t{sizeof(bf16)}},
-                                               {of.pre_out, floats},
-                                               {of.post, floats},
-                                               {of.comb, floats * of.copies}};
-    return overlap(written, used) ? std::nullopt : std::exchange(mixes_, std::nullopt);
+    const auto [stream, pre_out, post, comb] = memory_of(*mixes_);
+    return overlap(written, {stream, pre_out, post, comb}) ? std::nullopt
+                                                           : std::exchange(mixes_, std::nullopt);
   }
 
   // What a kernel writes that another reads before it waits for its inputs.
@@ -110,6 +143,15 @@ class HeldOperation {
     return all;
   }
 
+  // Products of the same x, for a kernel that runs beside one that reads x and writes that. What is
+  // to be computed from them comes too, and must be held again.
+  std::optional<Bf16Products> take_products(const View<const bf16>& x,
+                                            std::initializer_list<Bytes> written,
+                                            std::optional<HeldCompression>& behind);
+  // For a kernel that reads and writes this.
+  std::optional<HeldCompression> take_compression(std::initializer_list<Bytes> read,
+                                                  std::initializer_list<Bytes> written);
+
   // Alone.
   void start(Queue& queue);
   // The collapse alone, whose coefficients are held then.
@@ -120,6 +162,9 @@ class HeldOperation {
   bool follows_attention_ = false;
   std::optional<HeldCollapse> collapse_;
   std::optional<Mixes> mixes_;
+  Bf16Products products_;
+  std::optional<CompressKvArgs> entries_;
+  std::optional<IndexKeysArgs> keys_;
   std::variant<std::monostate, LinearArgs, HeldQueries, HyperExpandArgs, WriteWindowArgs>
       operation_;
 };
@@ -129,5 +174,8 @@ void start_alone(Queue& queue, const LinearArgs& args);
 void start_alone(Queue& queue, const HeldQueries& queries);
 void start_alone(Queue& queue, const HyperExpandArgs& args);
 void start_alone(Queue& queue, const WriteWindowArgs& args);
+void start_alone(Queue& queue, const Bf16Products& products);
+void start_alone(Queue& queue, const CompressKvArgs& args);
+void start_alone(Queue& queue, const IndexKeysArgs& args);
 
 }  // namespace cachalot::cuda

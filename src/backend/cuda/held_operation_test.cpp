@@ -173,9 +173,157 @@ class HeldOperation : public testing::TestWithParam<int64_t> {
     return args;
   }
 
+  // What a layer with compressed entries does before it chooses among them.
+  struct Source {
+    LinearArgs weights, values, gates;
+    CompressKvArgs entries;
+    IndexKeysArgs keys;
+    LinearArgs latent, key_value, queries;
+    PrepareQueryArgs rotation;
+    LinearArgs index_queries;
+  };
+  LinearArgs plain_of(View<bf16> x, int64_t out, bool f32) {
+    LinearArgs args{.x = random_.bf16s(x.shape), .weight = random_.bf16_matrix(out, kDim)};
+    if (f32) {
+      args.y_f32 = random_.tensor<float>({tokens(), out});
+    } else {
+      args.y = random_.tensor<bf16>({tokens(), out});
+    }
+    args = Operations::on_device(args);
+    args.x = x;
+    return args;
+  }
+  Source source(View<bf16> x, int64_t ratio) {
+    constexpr int64_t kHeadDim = 512, kPages = 4, kPageTokens = 256;
+    // Weights take long to make up.
+    if (source_.values.x.absent()) {
+      source_ = {.weights = plain_of(x, 32, false),
+                 .values = plain_of(x, kHeadDim, true),
+                 .gates = plain_of(x, kHeadDim, true),
+                 .latent = linear_of(x, 1280, true),
+                 .key_value = linear_of(x, kHeadDim, true)};
+      source_.queries = linear_of(source_.latent.y, 16384, false);
+      source_.index_queries = linear_of(source_.latent.y, 4096, false);
+    }
+    Source of = source_;
+    for (LinearArgs* args : {&of.weights, &of.values, &of.gates, &of.latent, &of.key_value}) {
+      args->x = x;
+    }
+    const SequencePart parts[] = {{.slot = 2, .first = 513, .count = rows() - rows() / 2},
+                                  {.slot = 1, .first = 3, .count = rows() / 2}};
+    const StepRows step =
+        random_.step(std::vector<SequencePart>(parts, parts + (tokens() > 1 ? 2 : 1)));
+    CompressKvArgs entries{.rows = step,
+                           .ratio = ratio,
+                           .kv = random_.floats({tokens(), kHeadDim}),
+                           .norm = random_.bf16s({kHeadDim}, 0.1f, 1),
+                           .norm_eps = 1e-20f,
+                           .frequencies = random_.frequencies(32),
+                           .latent = random_.tensor<bf16>({tokens(), kHeadDim}),
+                           .latents = random_.latents(3, kPages, kPageTokens / ratio, kHeadDim)};
+    if (ratio > 1) {
+      entries.gate = random_.floats({tokens(), kHeadDim});
+      entries.open_rows = random_.floats({3, ratio - 1 + 8, 2, kHeadDim});
+    }
+    of.entries = Operations::on_device(entries);
+    of.entries.kv = of.values.y_f32;
+    if (ratio > 1) of.entries.gate = of.gates.y_f32;
+    of.keys = Operations::on_device(
+        IndexKeysArgs{.rows = step,
+                      .ratio = ratio,
+                      .latent = random_.bf16s({tokens(), kHeadDim}),
+                      .weight = random_.bf16_matrix(128, kHeadDim).values,
+                      .norm = random_.bf16s({128}, 0.1f, 1),
+                      .norm_eps = 1e-20f,
+                      .frequencies = random_.frequencies(32),
+                      .keys = random_.index_keys(3, kPages, kPageTokens / ratio, 128)});
+    of.keys.rows = of.entries.rows;
+    of.keys.latent = of.entries.latent;
+    PrepareQueryArgs rotation{.rows = step, .frequencies = random_.frequencies(32)};
+    rotation.q = random_.bf16s({tokens(), 32, kHeadDim});
+    rotation.kv = random_.bf16s({tokens(), kHeadDim});
+    rotation.window_rows = random_.tensor<uint8_t>({tokens(), window_row_bytes(kHeadDim)});
+    of.rotation = Operations::on_device(rotation);
+    of.rotation.q.data = of.queries.y.data;
+    of.rotation.kv = of.key_value.y;
+    return of;
+  }
+  void add(const Source& of) {
+    operations_.add(cuda::linear, of.weights);
+    operations_.add(cuda::linear, of.values);
+    if (of.entries.ratio > 1) operations_.add(cuda::linear, of.gates);
+    operations_.add(cuda::compress_kv, of.entries);
+    operations_.add(cuda::index_keys, of.keys);
+    operations_.add(cuda::linear, of.latent);
+    operations_.add(cuda::linear, of.key_value);
+    operations_.add(cuda::linear, of.queries);
+    operations_.add(cuda::prepare_query, of.rotation);
+    operations_.add(cuda::linear, of.index_queries);
+  }
+
   RandomTensors random_{17};
   Operations operations_;
+  Source source_;
 };
+
+TEST_P(HeldOperation, CompressionBesideQueries) {
+  for (const int64_t ratio : {1, 2, 4}) {
+    const HyperExpandArgs expand = expand_args();
+    operations_.add(cuda::hyper_expand, expand);
+    const HyperCollapseArgs collapse = collapse_of(expand.stream);
+    operations_.add(cuda::hyper_collapse, collapse);
+    add(source(collapse.x, ratio));
+  }
+  operations_.expect_same_bytes_together();
+}
+
+// Memory that one of them is done with may be another's before the first has been started.
+TEST_P(HeldOperation, CompressionWhoseMemoryTheNextOverwrites) {
+  const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));
+  Source of = source(x, 2);
+  of.key_value.y.data = reinterpret_cast<bf16*>(of.values.y_f32.data);
+  of.rotation.kv = of.key_value.y;
+  add(of);
+  of = source(x, 2);
+  of.queries.y.data = of.rotation.q.data =
+      reinterpret_cast<bf16*>(const_cast<uint8_t*>(of.entries.latents.rows.data));
+  if (of.queries.y.bytes() <= of.entries.latents.rows.bytes()) add(of);
+  of = source(x, 2);
+  of.rotation.window_rows.data = reinterpret_cast<uint8_t*>(of.entries.latent.data);
+  add(of);
+  of = source(x, 2);
+  of.key_value.y.data = of.weights.y.data = of.entries.latent.data;
+  of.rotation.kv = of.key_value.y;
+  add(of);
+  operations_.expect_same_bytes_together();
+}
+
+TEST_P(HeldOperation, PartsOfACompression) {
+  const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));
+  const View<bf16> other = on_device(random_.bf16s({tokens(), kDim}));
+  Source of = source(x, 2);
+  // The weights alone, as where a layer only chooses; products of other rows; no keys; no queries.
+  operations_.add(cuda::linear, of.weights);
+  operations_.add(cuda::linear, of.latent);
+  operations_.add(cuda::linear, of.key_value);
+  operations_.add(cuda::linear, plain_of(other, 512, true));
+  operations_.add(cuda::linear, of.values);
+  operations_.add(cuda::linear, of.gates);
+  operations_.add(cuda::compress_kv, of.entries);
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(x, 512, true));
+  operations_.add(cuda::index_keys, of.keys);
+  of = source(x, 4);
+  operations_.add(cuda::linear, of.values);
+  operations_.add(cuda::linear, of.gates);
+  operations_.add(cuda::compress_kv, of.entries);
+  operations_.add(cuda::index_keys, of.keys);
+  operations_.add(cuda::route, route_of(x, 384));
+  // More than fit, and one that is cut in another way.
+  for (int i = 0; i < 5; ++i) operations_.add(cuda::linear, plain_of(x, 128, i % 2 == 0));
+  operations_.add(cuda::linear, plain_of(x, 1024, true));
+  operations_.expect_same_bytes_together();
+}
 
 TEST_P(HeldOperation, TwoProductsOfTheSameRows) {
   const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));

@@ -58,10 +58,11 @@ __device__ inline void wait_for_readers(const Mixes& of, int slice, uint32_t cou
 }
 
 // By all threads of block `block` of kMixBlocks, at least 256; has not waited for its inputs.
-// kExpands: of the one token's stream as `expansion` leaves it, which is not there yet.
+// kExpands: of the one token's stream as `expansion` leaves it, which is not there yet. `late`: the
+// next kernel starts only when all blocks have waited.
 template <int kThreads, bool kExpands = false>
 __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared,
-                              const Expansion& expansion = {}) {
+                              const Expansion& expansion = {}, bool late = false) {
   using namespace collapse_order;
   constexpr int kWarps = MixShared::kWarps;
   constexpr int kPieces = MixShared::kCopies * kMixes;
@@ -99,8 +100,9 @@ __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared,
   }
   if (warp == 0 && lane < kMixes) shared.base[lane] = args.base[lane];
   if (warp == 1 && lane < 3) shared.scale[lane] = args.scale[lane];
-  let_next_start();
+  if (!late) let_next_start();
   wait_for_inputs();
+  if (late) let_next_start();
 
   const auto multiply = [&](auto at_once) {
     constexpr int kTokens = decltype(at_once)::value;

@@ -28,7 +28,7 @@ bool start_with_held(Queue& queue, const LinearArgs& args) {
            !overlap({held.y}, {args.x, args.y}) && !overlap({args.y}, {held.x});
   });
   if (!other) return false;
-  if (linear_fp8_few_pair(queue, args.x.data, args.x.extent(0), {other->weight, output_of(*other)},
+  if (linear_fp8_few_pair(queue, args.x, {other->weight, output_of(*other)},
                           {args.weight, output_of(args)})) {
     return true;
   }
@@ -41,6 +41,7 @@ bool start_with_held(Queue& queue, const LinearArgs& args) {
 void linear(Queue& queue, const LinearArgs& args) {
   check_shapes(args);
   if (start_with_held(queue, args)) return;
+  if (stands_beside(args)) return queue.held().hold_product(queue, args);
   const bool may_join =
       is_one_kernel(args) && (args.norm.present() || fits_turning(args.weight, args.x.extent(0)));
   if (may_join) return queue.held().hold(queue, args);

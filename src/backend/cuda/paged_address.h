@@ -13,6 +13,7 @@ struct DeviceRows {
   const int32_t* first_rows;
   int32_t tokens;
 
+  DeviceRows() = default;
   explicit DeviceRows(const StepRows& rows)
       : positions(rows.positions.data),
         slots(rows.slots.data),
@@ -26,6 +27,7 @@ struct DevicePages {
   const int32_t* table;
   int32_t rows_per_page, row_elements, pages_per_slot;
 
+  DevicePages() = default;
   explicit DevicePages(const PagedRows<T>& pages)
       : rows(pages.rows.data),
         table(pages.table.data),
