@@ -85,6 +85,7 @@ void HeldOperation::start_collapse(Queue& queue) {
 }
 
 void HeldOperation::start(Queue& queue) {
+  telling_.reset();
   start_collapse(queue);
   // Nothing is held any more when its kernels are started: they ask for the stream too.
   const auto operation = std::exchange(operation_, std::monostate{});

@@ -74,6 +74,14 @@ struct HeldQueries {
   std::optional<HeldCompression> compression;
 };
 
+// What was started last, if that was a single token's route, and where its kernel tells the next
+// one x and the choice before it ends (told_route.cuh).
+struct ToldRoute;
+struct TellingRoute {
+  RouteArgs route;
+  const ToldRoute* told;
+};
+
 class HeldOperation {
  public:
   template <class Args>
@@ -152,6 +160,19 @@ class HeldOperation {
   std::optional<HeldCompression> take_compression(std::initializer_list<Bytes> read,
                                                   std::initializer_list<Bytes> written);
 
+  // `route` has just been started.
+  void note(const TellingRoute& route) { telling_ = route; }
+  // For whoever starts the next kernel. nullptr: it is not told what it reads.
+  const ToldRoute* take_told(const MoeExpertsArgs& args) {
+    const auto telling = std::exchange(telling_, std::nullopt);
+    if (!telling) return nullptr;
+    const RouteArgs& route = telling->route;
+    const bool same = route.x.data == args.x.data && route.x.shape == args.x.shape &&
+                      route.ids.data == args.ids.data && route.ids.shape == args.ids.shape &&
+                      route.weights.data == args.weights.data;
+    return same ? telling->told : nullptr;
+  }
+
   // Alone.
   void start(Queue& queue);
   // The collapse alone, whose coefficients are held then.
@@ -162,6 +183,7 @@ class HeldOperation {
   bool follows_attention_ = false;
   std::optional<HeldCollapse> collapse_;
   std::optional<Mixes> mixes_;
+  std::optional<TellingRoute> telling_;
   Bf16Products products_;
   std::optional<CompressKvArgs> entries_;
   std::optional<IndexKeysArgs> keys_;

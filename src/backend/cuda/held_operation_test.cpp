@@ -1,8 +1,10 @@
 // Operations that a queue runs in one kernel give the bytes that each gives alone.
 #include <cmath>
+#include <deque>
 #include <functional>
 
 #include "on_gpu.h"
+#include "placed_experts.h"
 
 namespace cachalot {
 namespace {
@@ -261,9 +263,24 @@ class HeldOperation : public testing::TestWithParam<int64_t> {
     operations_.add(cuda::linear, of.index_queries);
   }
 
+  // `of_route` are all two experts by turns.
+  MoeExpertsArgs experts_of(const RouteArgs& route, int64_t of_route, int64_t width) {
+    MoeExpertsArgs args =
+        Operations::on_device(random_experts(random_, kDim, width, tokens(), 2, 2));
+    cuda::arrange_experts(gpu_queue(), args.experts, args.shared);
+    auto& list = lists_.emplace_back();
+    for (int64_t i = 0; i < of_route; ++i) list.push_back(args.experts[static_cast<size_t>(i % 2)]);
+    args.experts = list;
+    args.x = route.x;
+    args.ids = route.ids;
+    args.weights = route.weights;
+    return args;
+  }
+
   RandomTensors random_{17};
   Operations operations_;
   Source source_;
+  std::deque<std::vector<ExpertMatrices>> lists_;
 };
 
 TEST_P(HeldOperation, CompressionBesideQueries) {
@@ -442,6 +459,43 @@ TEST_P(HeldOperation, TheStreamBetweenSublayers) {
   operations_.add(cuda::draft_tap, Operations::on_device(DraftTapArgs{
                                        .stream = random_.bf16s({tokens(), kCopies, kDim}),
                                        .taps = random_.tensor<bf16>({tokens(), 1, kDim})}));
+  operations_.expect_same_bytes_together();
+}
+
+// Experts that need not wait for the router's end, one behind the other; some behind another router
+// than theirs, or behind one that nobody listened to.
+TEST_P(HeldOperation, ExpertsBehindTheirRouter) {
+  HyperExpandArgs expand = expand_args();
+  const auto add_route = [&] {
+    operations_.add(cuda::hyper_expand, expand);
+    HyperCollapseArgs collapse = collapse_of(expand.stream);
+    operations_.add(cuda::hyper_collapse, collapse);
+    const RouteArgs route = route_of(collapse.x, 128);
+    operations_.add(cuda::route, route);
+    expand.post = collapse.post;
+    expand.comb = collapse.comb;
+    return route;
+  };
+  const auto add_experts = [&](const MoeExpertsArgs& args) {
+    operations_.add(cuda::moe_experts, args);
+    expand.y = args.y;
+  };
+  const RouteArgs first = add_route();
+  for (const int64_t width : {2304, 512}) {
+    const MoeExpertsArgs experts = experts_of(first, 128, width);
+    add_experts(experts);
+    for (int i = 0; i < 2; ++i) {
+      const RouteArgs route = add_route();
+      MoeExpertsArgs next = experts;
+      next.x = route.x;
+      next.ids = route.ids;
+      next.weights = route.weights;
+      next.y = on_device(random_.bf16s({tokens(), kDim}));
+      add_experts(next);
+    }
+    add_route();
+    add_experts(experts);
+  }
   operations_.expect_same_bytes_together();
 }
 

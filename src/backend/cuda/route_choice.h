@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/queue.h"
+#include "backend/cuda/told_route.cuh"
 
 namespace cachalot::cuda {
 
@@ -17,6 +18,7 @@ struct Routing {
   int dim, experts, choices;
   int32_t* ids;
   float* weights;
+  ToldRoute* told = nullptr;  // of a single token, to whoever does not wait for this kernel's end
 
   explicit Routing(const RouteArgs& args)
       : x(args.x.data),
@@ -63,8 +65,12 @@ __device__ inline void write_choice(const Routing& routing, int64_t token, int p
                                     float affinity, float sum) {
   const float divisor = routing.choices > 1 ? sum + 1e-20f : 1.0f;
   routing.ids[token * routing.choices + place] = id;
-  routing.weights[token * routing.choices + place] =
-      __fdiv_rn(affinity, divisor) * routing.route_scale;
+  const float weight = __fdiv_rn(affinity, divisor) * routing.route_scale;
+  routing.weights[token * routing.choices + place] = weight;
+  if (routing.told != nullptr) {
+    tell(routing.told->ids + place, static_cast<uint32_t>(id));
+    tell(routing.told->weights + place, __float_as_uint(weight));
+  }
 }
 
 // affinity_of(e) for all experts e, lane by lane; `bias` is the one this token's kind has.

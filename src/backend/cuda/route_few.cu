@@ -118,6 +118,22 @@ __device__ float take_sum(uint32_t* sums, int64_t stride) {
   return sum;
 }
 
+// By a warp that has no part of x, behind the wait and before a barrier: what the token before was
+// told goes, then the next kernel may start, which looks for it (told_route.cuh).
+__device__ void forget_told(const FewRoute& few, int segment, bool x, bool choice) {
+  ToldRoute* const told = few.routing.told;
+  const int lane = threadIdx.x % 32;
+  if (told != nullptr && (x || choice)) {
+    auto* const words = reinterpret_cast<uint4*>(told->x + segment * (kInputs / 2));
+    if (x)
+      for (int i = lane; i < kInputs / 8; i += 32) words[i] = uint4{};
+    if (choice && lane < ToldRoute::kMostChoices) told->ids[lane] = told->weights[lane] = 0;
+    __threadfence();
+    __syncwarp();
+  }
+  if (lane == 0) let_next_start();
+}
+
 // Blocks of groups of 64 experts, of every segment, and behind them those that compute the
 // coefficients of the collapse that made x. kCollapses: or makes it here, of the stream that
 // `expansion` expands; segments are the blocks of a cluster.
@@ -134,8 +150,11 @@ __global__ void __launch_bounds__(kThreads)
   }
   __shared__ BlockChoice<kWarps> choice;
   __shared__ SliceShared slice;
-  if constexpr (kCollapses) begin_slice(slice);
-  let_next_start();
+  if constexpr (kCollapses) {
+    begin_slice(slice);
+  } else {
+    let_next_start();
+  }
   const int thread = threadIdx.x, lane = thread % 32;
   const int tokens = static_cast<int>(routing.tokens);
   const int group = block / kSegments, segment = block % kSegments;
@@ -171,6 +190,7 @@ __global__ void __launch_bounds__(kThreads)
     float4 norm{}, pre{};
     if (has_four && collapse.norm != nullptr) norm = widen(load_four(collapse.norm, four));
     wait_for_inputs();
+    if (thread >= kThreads - 32) forget_told(few, segment, writes, block == 0);
     if (has_four) {
       load_stream(stream, collapse.stream, 0, four);
       pre = *reinterpret_cast<const float4*>(collapse.pre_in);
@@ -185,7 +205,10 @@ __global__ void __launch_bounds__(kThreads)
       const int piece = thread / 2;
       reinterpret_cast<uint2*>(shared + piece / kPiecesOfColumn * kTile * 128 +
                                piece % kPiecesOfColumn * 16)[thread % 2] = x;
-      if (writes) store_four(collapse.x, four, x);
+      if (writes) {
+        if (few.routing.told != nullptr) tell(few.routing.told->x + 2 * four, x);
+        store_four(collapse.x, four, x);
+      }
     }
   } else {
     wait_for_inputs();
@@ -275,16 +298,24 @@ bool route_few_takes(const RouteArgs& args) {
 
 void route_few(Queue& queue, const RouteArgs& args) {
   FewRoute few{.routing = Routing(args)};
-  static const char kSums = 0;
+  static const char kSums = 0, kTold = 0;
   void* sums = queue.kept(&kSums);
   if (sums == nullptr)
     sums = queue.keep(&kSums, nullptr, kSegments * kMostTokens * kThreads * sizeof(uint32_t));
   few.sums = static_cast<uint32_t*>(sums);
+  static_assert(kDim <= ToldRoute::kMostDim);
+  // Whether it is needed now or not: later a graph may be captured.
+  void* told = queue.kept(&kTold);
+  if (told == nullptr) told = queue.keep(&kTold, nullptr, sizeof(ToldRoute));
   if (const auto held = take_collapse(queue, args)) {
     LaunchShape shape = shape_of(few, true);
     shape.cluster = kSegments;
-    return launch(queue, "route", route_few_kernel<true>, shape, few,
-                  mixes_of(queue, held->collapse), Expansion(held->expand));
+    if (few.routing.choices <= ToldRoute::kMostChoices)
+      few.routing.told = static_cast<ToldRoute*>(told);
+    launch(queue, "route", route_few_kernel<true>, shape, few, mixes_of(queue, held->collapse),
+           Expansion(held->expand));
+    if (few.routing.told != nullptr) queue.held().note({args, few.routing.told});
+    return;
   }
   // What is held makes x: before its coefficients are asked for.
   queue.held().start_collapse(queue);

@@ -1,9 +1,8 @@
 // How the kernel of a single token divides its experts among blocks that run at once.
 //
-// Bytes are what takes time, so each block has as many as the others as far as whole parts allow.
-// Gate and up come in units of 32 hidden values: 32 rows of w1 and of w3, whose values are one
-// group of the quantizer. Of w2 a block has some octets of rows, of all experts: then it adds up
-// the experts' outputs by itself.
+// Each block has as much as the others as far as whole parts allow. Gate and up come in units of 32
+// hidden values: 32 rows of w1 and of w3, whose values are one group of the quantizer. Of w2 a
+// block has some octets of rows, of all experts: then it adds up the experts' outputs by itself.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +29,14 @@ class TokenExpertsPlan {
         more_shared_(width / kUnitValues % blocks),
         octets_(dim / kOctetRows / blocks),
         fewer_octets_(blocks - dim / kOctetRows % blocks) {
-    // A unit of FP8 has 128 bytes for 68 of FP4.
-    constexpr int kShared = 128, kRouted = 68;
+    // A unit of the shared expert counts as one of the others: of twice the bytes, but begun
+    // earlier.
     const int sizes[2] = {more_shared_, blocks - more_shared_};
-    const int before[2] = {(shared_ + 1) * kShared, shared_ * kShared};
+    const int before[2] = {shared_ + 1, shared_};
     // One more to each block of whichever class has less, until there are none.
     int left = choices * (width / kUnitValues);
     while (left > 0) {
-      const int loads[2] = {before[0] + routed_[0] * kRouted, before[1] + routed_[1] * kRouted};
+      const int loads[2] = {before[0] + routed_[0], before[1] + routed_[1]};
       const int to = sizes[0] > 0 && (sizes[1] == 0 || loads[0] <= loads[1]) ? 0 : 1;
       if (left < sizes[to]) {
         more_routed_[to] = left;
