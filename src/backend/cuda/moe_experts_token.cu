@@ -451,10 +451,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   w.run();
 }
 
-TokenStep step_of(const MoeExpertsArgs& args, int blocks) {
+TokenStep step_of(const MoeExpertsArgs& args, int blocks, const ToldRoute* told) {
   const int dim = static_cast<int>(args.x.extent(1)), width = static_cast<int>(args.shared.w1.rows);
   const int choices = static_cast<int>(args.ids.extent(1));
-  return {.plan = TokenExpertsPlan(blocks, choices, dim, width),
+  return {.plan = TokenExpertsPlan(blocks, choices, dim, width, told != nullptr),
           .dim = dim,
           .width = width,
           .choices = choices,
@@ -464,6 +464,7 @@ TokenStep step_of(const MoeExpertsArgs& args, int blocks) {
           .x = args.x.data,
           .ids = args.ids.data,
           .weights = args.weights.data,
+          .told = told,
           .y = args.y.data};
 }
 
@@ -480,7 +481,7 @@ int blocks_of(const Queue& queue, const MoeExpertsArgs& args) {
 bool moe_experts_token_takes(const Queue& queue, const MoeExpertsArgs& args) {
   if (args.x.extent(0) != 1 || args.ids.extent(1) >= kColumns) return false;
   const int blocks = blocks_of(queue, args);
-  const TokenStep step = step_of(args, blocks);
+  const TokenStep step = step_of(args, blocks, nullptr);
   if (step.width > kMostTokenWidth || step.shared_bytes() > kMostSharedBytes) return false;
   if (std::min(step.dim, step.width) < kPlaces * kStageDepth) return false;
   for (int block = 0; block < blocks; ++block)
@@ -491,10 +492,7 @@ bool moe_experts_token_takes(const Queue& queue, const MoeExpertsArgs& args) {
 }
 
 void moe_experts_token(Queue& queue, const MoeExpertsArgs& args) {
-  const ToldRoute* told = queue.held().take_told(args);
-  const int blocks = blocks_of(queue, args);
-  TokenStep step = step_of(args, blocks);
-  step.told = told;
+  TokenStep step = step_of(args, blocks_of(queue, args), queue.held().take_told(args));
   step.table = expert_table(queue, args, nullptr);
   // For each width its own: what one operation leaves is as long as what the next expects.
   static const char kKeys[kMostTokenWidth / kStageDepth + 1] = {};
@@ -504,7 +502,7 @@ void moe_experts_token(Queue& queue, const MoeExpertsArgs& args) {
   step.meeting = static_cast<Meeting*>(kept);
   step.values = reinterpret_cast<uint32_t*>(step.meeting + 1);
   launch(queue, "moe_experts", experts_token,
-         {.blocks = dim3(blocks),
+         {.blocks = dim3(blocks_of(queue, args)),
           .threads = kThreads,
           .shared_bytes = static_cast<size_t>(step.shared_bytes())},
          step);

@@ -23,20 +23,22 @@ struct TokenShare {
 // those with one more routed unit. Octets are fewer in front, where there is most of the rest.
 class TokenExpertsPlan {
  public:
-  constexpr TokenExpertsPlan(int blocks, int choices, int dim, int width)
+  // shared_first: the shared expert begins before the others are known.
+  constexpr TokenExpertsPlan(int blocks, int choices, int dim, int width, bool shared_first)
       : blocks_(blocks),
         shared_(width / kUnitValues / blocks),
         more_shared_(width / kUnitValues % blocks),
         octets_(dim / kOctetRows / blocks),
         fewer_octets_(blocks - dim / kOctetRows % blocks) {
-    // A unit of the shared expert counts as one of the others: of twice the bytes, but begun
-    // earlier.
+    // A unit of FP8 has 128 bytes for 68 of FP4; begun earlier it counts as one of the others.
+    constexpr int kRouted = 68;
+    const int one_shared = shared_first ? kRouted : 128;
     const int sizes[2] = {more_shared_, blocks - more_shared_};
-    const int before[2] = {shared_ + 1, shared_};
+    const int before[2] = {(shared_ + 1) * one_shared, shared_ * one_shared};
     // One more to each block of whichever class has less, until there are none.
     int left = choices * (width / kUnitValues);
     while (left > 0) {
-      const int loads[2] = {before[0] + routed_[0], before[1] + routed_[1]};
+      const int loads[2] = {before[0] + routed_[0] * kRouted, before[1] + routed_[1] * kRouted};
       const int to = sizes[0] > 0 && (sizes[1] == 0 || loads[0] <= loads[1]) ? 0 : 1;
       if (left < sizes[to]) {
         more_routed_[to] = left;
