@@ -123,9 +123,9 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
            !overlap({held.y}, {args.kv}) && !overlap({args.window_rows}, {held.x, held.y});
   });
   if (product) {
-    const HeldQueries queries{
-        *product, args,
-        queue.held().take_compression({product->x, args.kv}, {product->y, args.window_rows})};
+    const HeldQueries queries{*product, args,
+                              queue.held().take_compression(tokens, {product->x, args.kv},
+                                                            {product->y, args.window_rows})};
     if (tokens > 1) return start_alone(queue, queries);
     return queue.held().hold(queue, queries);
   }

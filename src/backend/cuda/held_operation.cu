@@ -25,6 +25,7 @@ MixMemory memory_of(const Mixes& mixes) {
 }
 
 void HeldOperation::hold_product(Queue& queue, const LinearArgs& args) {
+  telling_.reset();
   start_collapse(queue);
   const LinearArgs& first = products_.of[0];
   const auto segments = [](const DenseMatrix& weight) {
@@ -39,6 +40,7 @@ void HeldOperation::hold_product(Queue& queue, const LinearArgs& args) {
 }
 
 void HeldOperation::hold(Queue& queue, const CompressKvArgs& args) {
+  telling_.reset();
   start_collapse(queue);
   if (entries_ || !std::holds_alternative<std::monostate>(operation_)) start(queue);
   entries_ = args;
@@ -62,15 +64,16 @@ std::optional<Bf16Products> HeldOperation::take_products(const View<const bf16>&
     if (meets(products_.of[static_cast<size_t>(i)], {x}, written)) return std::nullopt;
   }
   if (entries_) {
-    behind = take_compression({x}, written);
+    behind = take_compression(x.extent(0), {x}, written);
     if (!behind) return std::nullopt;
   }
   return std::exchange(products_, Bf16Products{});
 }
 
 std::optional<HeldCompression> HeldOperation::take_compression(
-    std::initializer_list<Bytes> read, std::initializer_list<Bytes> written) {
-  if (!keys_ || meets(*entries_, read, written) || meets(*keys_, read, written)) {
+    int64_t tokens, std::initializer_list<Bytes> read, std::initializer_list<Bytes> written) {
+  if (!keys_ || entries_->rows.tokens() != tokens || meets(*entries_, read, written) ||
+      meets(*keys_, read, written)) {
     return std::nullopt;
   }
   const HeldCompression taken{*entries_, *keys_};

@@ -86,6 +86,7 @@ class HeldOperation {
  public:
   template <class Args>
   void hold(Queue& queue, const Args& args) {
+    telling_.reset();
     start_collapse(queue);
     if (!std::holds_alternative<std::monostate>(operation_)) start(queue);
     operation_ = args;
@@ -156,13 +157,14 @@ class HeldOperation {
   std::optional<Bf16Products> take_products(const View<const bf16>& x,
                                             std::initializer_list<Bytes> written,
                                             std::optional<HeldCompression>& behind);
-  // For a kernel that reads and writes this.
-  std::optional<HeldCompression> take_compression(std::initializer_list<Bytes> read,
+  // Of so many tokens, for a kernel that reads and writes this.
+  std::optional<HeldCompression> take_compression(int64_t tokens, std::initializer_list<Bytes> read,
                                                   std::initializer_list<Bytes> written);
 
   // `route` has just been started.
   void note(const TellingRoute& route) { telling_ = route; }
-  // For whoever starts the next kernel. nullptr: it is not told what it reads.
+  // For whoever starts the next kernel, if nothing has been held since, which might write what was
+  // told. nullptr: it is not told what it reads.
   const ToldRoute* take_told(const MoeExpertsArgs& args) {
     const auto telling = std::exchange(telling_, std::nullopt);
     if (!telling) return nullptr;

@@ -186,8 +186,9 @@ bool start_with_queries(Queue& queue, const SparseAttentionArgs& args) {
   }
   const auto queries = queue.held().take<HeldQueries>([&](const HeldQueries& held) {
     const PrepareQueryArgs& turn = held.turn;
-    return !held.compression && turn.q.data == args.q.data &&
+    return !held.compression && turn.q.data == args.q.data && turn.q.shape == args.q.shape &&
            turn.window_rows.data == args.window_rows.data &&
+           turn.window_rows.shape == args.window_rows.shape &&
            turn.rows.positions.data == args.rows.positions.data &&
            !overlap({turn.q, turn.window_rows},
                     {args.rows.positions, args.rows.slots, args.rows.first_rows, args.ring,
