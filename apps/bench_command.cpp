@@ -51,6 +51,9 @@ void read_engine_options(BenchCommandOptions& options) {
       usage_error("{}: expected no --cycles with it, which run the whole model as it is", name);
     }
   };
+  if (!options.bench.cycles && options.bench.filter.starts_with("cycle/")) {
+    usage_error("--filter: expected --cycles with it, found \"{}\"", options.bench.filter);
+  }
   only_steps(options.layers > 0, "--layers");
   only_steps(options.experts > 0, "--experts");
   only_steps(!options.phases.empty(), "--phases");

@@ -240,6 +240,8 @@ Status run_command(const FitCommandOptions& options) {
   request.disk_bytes_per_second = options.disk_gigabytes_per_second * 1e9;
   request.memory_bytes_per_second = options.memory_gigabytes_per_second * 1e9;
   CACHALOT_TRY(const Isa isa, isa_from_environment());
+  // A GPU that is too small is told without measuring.
+  if (options.gpu_memory > 0) CACHALOT_OK(fit_gpu_of(options, config, request));
   measure(options, isa, request);
   const Fit result = fit(config, request);
   std::optional<GpuFit> gpu;

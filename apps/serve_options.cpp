@@ -2,8 +2,9 @@
 
 #include <filesystem>
 
+#include "backend/cuda/queue.h"
 #include "base/mapped_file.h"
-#include "checkpoint/synth.h"
+#include "checkpoint/checkpoint.h"
 #include "engine/cache_fingerprint.h"
 #include "explorer_tree.h"
 #include "number_options.h"
@@ -175,7 +176,9 @@ Status check_serve_options(const ServeOptions& options) {
       usage_error(status.error());
     }
   }
-  CACHALOT_TRY(const ModelConfig config, config_at(model.model));
+  if (model.gpu.asked_for()) CACHALOT_OK(cuda::find_device());
+  CACHALOT_TRY(const Checkpoint checkpoint, Checkpoint::open(model.model));
+  const ModelConfig& config = checkpoint.config();
   or_usage_error(
       draft_parameters(options.drafts, config.has_drafts() ? config.dspark_block_size : 0));
   return {};

@@ -41,8 +41,8 @@ struct ServeOptions {
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
 
-// Before anything listens or is loaded: check_model_options, and of the others what needs no more
-// than the model's configuration.
+// Before anything listens or is loaded: check_model_options, the checkpoint's headers, whether
+// there is a GPU that was asked for, and of the other options what needs no more than that.
 Status check_serve_options(const ServeOptions& options);
 
 // Errors: a key file that cannot be read or holds no key, an empty key.

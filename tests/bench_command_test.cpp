@@ -80,6 +80,7 @@ TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
     EXPECT_EQ(nothing.exit_code, 2);
     EXPECT_EQ(nothing.out.find("read from memory"), std::string::npos) << nothing.out;
   }
+  expect_error("--filter 'cycle/*'", 2, "--filter: expected --cycles with it");
   expect_error("-m /nowhere --cycles", 1, "/nowhere: expected a model folder");
   expect_error("-m /nowhere", 1, "/nowhere: expected a model folder");
   expect_error("--compare /nowhere/old.json", 1, "/nowhere/old.json");

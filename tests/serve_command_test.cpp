@@ -514,6 +514,12 @@ TEST_F(ServeUsageTest, SaysWhatIsWrongAtItsStart) {
   expect_error("serve --temperature 5 --port 0", 2, "temperature");
   // Before it listens.
   EXPECT_EQ(program("serve --drafts 99 --port 0").err.find("listening"), std::string::npos);
+  const std::filesystem::path config = write("config.json", "");
+  std::filesystem::copy_file(CACHALOT_SOURCE_DIR "/models/nano/config.json", config,
+                             std::filesystem::copy_options::overwrite_existing);
+  const test::ProgramResult alone = program("serve --port 0 -m " + config.parent_path().string());
+  EXPECT_EQ(alone.exit_code, 1);
+  EXPECT_EQ(alone.err.find("listening"), std::string::npos) << alone.err;
   EXPECT_EQ(program("serve --explore --backend reference --port 0").err.find("listening"),
             std::string::npos);
   expect_error("serve --drafts 99 --port 0", 2, "--drafts");
