@@ -54,8 +54,11 @@ def open_all(page, model):
         await new Promise((done) => addEventListener('hashchange', done, {once: true}));
         const page = document.getElementById('page');
         const crumb = document.querySelector('#breadcrumb [aria-current]');
+        // Code may speak of NaN.
+        const prose = page.cloneNode(true);
+        for (const code of prose.querySelectorAll('pre, code')) code.remove();
         if (!page.querySelector('h1')?.textContent || crumb?.textContent !== page.querySelector('h1').textContent ||
-            page.querySelector('.formula > code') || page.querySelector('.notice') || /undefined|NaN|\\[object/.test(page.textContent)) {
+            page.querySelector('.formula > code') || page.querySelector('.notice') || /undefined|NaN|\\[object/.test(prose.textContent)) {
           wrong.push(id);
         }
       }

@@ -21,9 +21,19 @@ def page(browser, server_url):
         yield opened_page
 
 
+@pytest.fixture
+def slow_page(browser):
+    """Of a server whose answers take seconds on any machine."""
+    with Server("--isa", "generic", "--drafts", "off") as server:
+        with opened(browser, server.url) as opened_page:
+            opened_page.settings(temperature=0)
+            yield opened_page
+
+
 def endless(body):
-    """The end token is forbidden: the answer goes on until somebody stops it."""
+    """The end token is forbidden: the answer goes on until somebody stops it, or the context ends."""
     body["logit_bias"] = {"1": -100}
+    body["max_tokens"] = 3900
 
 
 def start_endless(page):
@@ -50,7 +60,8 @@ def test_thinking_is_apart_from_the_answer(page):
     assert answer.locator(".reasoning-text").inner_text().startswith("The user asks for the capital")
 
 
-def test_text_appears_while_it_is_written(page):
+def test_text_appears_while_it_is_written(slow_page):
+    page = slow_page
     start_endless(page)
     lengths = []
     for _ in range(6):
@@ -75,7 +86,8 @@ def test_escape_stops_and_what_came_is_kept(page):
     assert page.page.get_by_role("button", name="Continue", exact=True).is_visible()
 
 
-def test_an_interrupted_answer_is_kept(page):
+def test_an_interrupted_answer_is_kept(slow_page):
+    page = slow_page
     start_endless(page)
     page.page.wait_for_timeout(2500)  # it is stored every two seconds
     page.open()
@@ -208,7 +220,8 @@ def test_conversations_survive_a_reload(page):
     assert page.page.input_value("#temperature") == "0"
 
 
-def test_two_answers_are_written_at_once(page):
+def test_two_answers_are_written_at_once(slow_page):
+    page = slow_page
     start_endless(page)
     page.page.click(".sidebar .new-chat")
     page.page.unroute("**/v1/chat/completions")
