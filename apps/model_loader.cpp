@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/synth.h"
 #include "default_model.h"
 #include "report.h"
 #include "tokenizer/engram_token_map.h"
@@ -134,22 +133,29 @@ void add_prefill_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
 }
 
-Status check_model_options(const ModelOptions& options) {
+Result<OpenedModel> open_model(const ModelOptions& options) {
   check_memory_options(options);
   check_prefill_options(options);
   CACHALOT_OK(check_folder(options.model));
-  CACHALOT_TRY(const ModelConfig config, config_at(options.model));
-  (void)engine_options(options, config);
-  return check_expert_profile_out(options.storage);
+  CACHALOT_OK(check_expert_profile_out(options.storage));
+  CACHALOT_OK(place_memory(options.memory));
+  CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
+  EngineOptions engine = engine_options(options, opened.config());
+  for (const std::string& warning : opened.warnings()) report("warning: {}\n", warning);
+  return OpenedModel{std::make_shared<const Checkpoint>(std::move(opened)), std::move(engine)};
 }
 
 Result<LoadedModel> load_model(const ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  CACHALOT_OK(check_model_options(options));
-  CACHALOT_OK(place_memory(options.memory));
-  CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
-  const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
-  for (const std::string& warning : checkpoint->warnings()) report("warning: {}\n", warning);
+  CACHALOT_TRY(const OpenedModel opened, open_model(options));
+  CACHALOT_TRY(LoadedModel model, load_model(options, opened));
+  model.load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return model;
+}
+
+Result<LoadedModel> load_model(const ModelOptions& options, const OpenedModel& opened) {
+  const auto& [checkpoint, engine_settings] = opened;
   CACHALOT_OK(keep_checkpoint(options.memory, *checkpoint, options.on_progress));
   const ModelConfig& config = checkpoint->config();
   CACHALOT_TRY(Tokenizer tokenizer, Tokenizer::load(options.model));
@@ -161,10 +167,7 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   if (generation.end_tokens.empty())
     generation.end_tokens = {static_cast<int32_t>(config.eos_token_id)};
   CACHALOT_TRY(EngramTokenMap classes, engram_token_map(tokenizer));
-  const EngineOptions engine_settings = engine_options(options, config);
   CACHALOT_TRY(auto engine, make_engine(checkpoint, std::move(classes.class_of), engine_settings));
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   PictureOptions pictures{
       .encoder = {.threads = engine_settings.threads, .isa = engine_settings.isa},
       .local_files = options.local_pictures,
@@ -172,9 +175,11 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   if (engine_settings.backend != Backend::checked) {
     pictures.encoder.backend = engine_settings.backend;
   }
-  return LoadedModel{checkpoint,        std::move(tokenizer),
-                     std::move(engine), std::move(generation),
-                     seconds,           std::make_shared<PictureReader>(checkpoint, pictures)};
+  return LoadedModel{.checkpoint = checkpoint,
+                     .tokenizer = std::move(tokenizer),
+                     .engine = std::move(engine),
+                     .generation = std::move(generation),
+                     .pictures = std::make_shared<PictureReader>(checkpoint, pictures)};
 }
 
 }  // namespace cachalot

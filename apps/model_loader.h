@@ -54,18 +54,25 @@ struct LoadedModel {
   Tokenizer tokenizer;
   std::unique_ptr<Engine> engine;
   GenerationConfig generation;  // end_tokens filled from the configuration if need be
-  double load_seconds = 0;
+  double load_seconds = 0;      // opening included; 0 where that was done apart
   std::shared_ptr<PictureReader> pictures;
 
   const ModelConfig& config() const { return engine->config(); }
 };
 
-// What can be said of options before anything is read: usage errors end the program, a model that
-// is no folder is an error.
-Status check_model_options(const ModelOptions& options);
+// A checkpoint's headers, and what the options mean for it.
+struct OpenedModel {
+  std::shared_ptr<const Checkpoint> checkpoint;
+  EngineOptions engine;
+};
+// Without what takes long. Wrong usage ends the program; errors: see Checkpoint::open. Warnings of
+// the checkpoint go to stderr.
+Result<OpenedModel> open_model(const ModelOptions& options);
 
-// Errors: those, see Checkpoint::open, Tokenizer::load, make_engine; a vocabulary of the tokenizer
-// that differs from the checkpoint's. Warnings of the checkpoint go to stderr.
+// Errors: see Tokenizer::load, make_engine; a vocabulary of the tokenizer that differs from the
+// checkpoint's.
+Result<LoadedModel> load_model(const ModelOptions& options, const OpenedModel& opened);
+// Both.
 Result<LoadedModel> load_model(const ModelOptions& options);
 
 }  // namespace cachalot

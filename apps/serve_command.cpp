@@ -29,16 +29,15 @@ Result<std::shared_ptr<const LiveExplorer>> live_explorer(const ServeOptions& op
   return std::shared_ptr<const LiveExplorer>(std::move(live));
 }
 
-Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options,
+Result<std::unique_ptr<ModelService>> load_service(const ServeOptions& options, OpenedModel opened,
                                                    std::shared_ptr<const Fetcher> fetcher,
                                                    ApiServer& server) {
   ModelOptions local = options.model;
-  local.watchable = options.explore;
   // Clients send pictures; they do not name files of this machine.
   local.local_pictures = false;
   local.fetcher = std::move(fetcher);
   local.on_progress = [&server](double share) { server.set_progress(share); };
-  CACHALOT_TRY(LoadedModel model, load_model(local));
+  CACHALOT_TRY(LoadedModel model, load_model(local, opened));
   ModelServiceOptions service = or_usage_error(model_service_options(options, model));
   if (options.explore) {
     CACHALOT_TRY(service.explorer, live_explorer(options));
@@ -72,7 +71,7 @@ void drain(ApiServer& server) {
 Result<int> serve(const ServeOptions& options) {
   block_stop_signals();
   const auto start = std::chrono::steady_clock::now();
-  CACHALOT_OK(check_serve_options(options));
+  CACHALOT_TRY(OpenedModel opened, open_served_model(options));
   CACHALOT_TRY(ApiServerOptions settings, api_server_options(options));
   CACHALOT_TRY(const std::shared_ptr<const Fetcher> fetcher, image_fetcher(options));
   // Outlives the server, whose handlers use it.
@@ -80,8 +79,9 @@ Result<int> serve(const ServeOptions& options) {
   CACHALOT_TRY(const auto server, ApiServer::start(std::move(settings)));
   report("cachalot {}: loading {}; listening on {}\n", CACHALOT_VERSION, options.model.model,
          url(options, server->port()));
-  auto loading =
-      std::async(std::launch::async, [&] { return load_service(options, fetcher, *server); });
+  auto loading = std::async(std::launch::async, [&] {
+    return load_service(options, std::move(opened), fetcher, *server);
+  });
   while (loading.wait_for(0s) != std::future_status::ready) {
     if (!stop_signal_within(20ms)) continue;
     // Loading cannot be broken off, and has changed nothing.

@@ -4,7 +4,6 @@
 
 #include "backend/cuda/queue.h"
 #include "base/mapped_file.h"
-#include "checkpoint/checkpoint.h"
 #include "engine/cache_fingerprint.h"
 #include "explorer_tree.h"
 #include "number_options.h"
@@ -163,10 +162,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   add_draft_options(command, options.drafts);
 }
 
-Status check_serve_options(const ServeOptions& options) {
+Result<OpenedModel> open_served_model(const ServeOptions& options) {
   ModelOptions model = options.model;
   model.watchable = options.explore;
-  CACHALOT_OK(check_model_options(model));
   if (options.explore && model.backend != "cpu") {
     usage_error("--explore: looks into --backend cpu, found {}", model.backend);
   }
@@ -177,11 +175,11 @@ Status check_serve_options(const ServeOptions& options) {
     }
   }
   if (model.gpu.asked_for()) CACHALOT_OK(cuda::find_device());
-  CACHALOT_TRY(const Checkpoint checkpoint, Checkpoint::open(model.model));
-  const ModelConfig& config = checkpoint.config();
+  CACHALOT_TRY(OpenedModel opened, open_model(model));
+  const ModelConfig& config = opened.checkpoint->config();
   or_usage_error(
       draft_parameters(options.drafts, config.has_drafts() ? config.dspark_block_size : 0));
-  return {};
+  return opened;
 }
 
 Result<ApiServerOptions> api_server_options(const ServeOptions& options) {

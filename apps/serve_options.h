@@ -41,9 +41,9 @@ struct ServeOptions {
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
 
-// Before anything listens or is loaded: check_model_options, the checkpoint's headers, whether
-// there is a GPU that was asked for, and of the other options what needs no more than that.
-Status check_serve_options(const ServeOptions& options);
+// Before anything listens or is loaded: what the checkpoint's headers, the GPU that was asked for
+// and the options themselves can say.
+Result<OpenedModel> open_served_model(const ServeOptions& options);
 
 // Errors: a key file that cannot be read or holds no key, an empty key.
 Result<ApiServerOptions> api_server_options(const ServeOptions& options);
