@@ -208,7 +208,7 @@ void ChatSession::set_thinking(const std::string& argument) {
 void ChatSession::set_effort(const std::string& argument) {
   if (!argument.empty()) {
     if (const Status status = apply_effort(settings_.options, argument, false); !status) {
-      fmt::print("{}\n", status.error().message);
+      fmt::print("{}\n", status.error().in("/effort").message);
       return;
     }
   }

@@ -78,7 +78,10 @@ Status apply_mode(const InputOptions& options, ChatOptions& chat) {
   if (options.thinking) chat.thinking = true;
   if (options.no_thinking) chat.thinking = false;
   if (options.effort.empty()) return {};
-  return apply_effort(chat, options.effort, options.thinking || options.no_thinking);
+  const bool thinking_given = options.thinking || options.no_thinking;
+  const Status status = apply_effort(chat, options.effort, thinking_given);
+  if (!status) usage_error(status.error().in("--effort"));
+  return {};
 }
 
 Result<Conversation> read_messages(const InputOptions& options) {

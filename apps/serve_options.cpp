@@ -171,7 +171,7 @@ Result<OpenedModel> open_served_model(const ServeOptions& options) {
   ChatOptions chat;
   if (!options.effort.empty()) {
     if (const Status status = apply_effort(chat, options.effort, true); !status) {
-      usage_error(status.error());
+      usage_error(status.error().in("--effort"));
     }
   }
   if (model.gpu.asked_for()) CACHALOT_OK(cuda::find_device());

@@ -161,7 +161,6 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheInput) {
   expect_error("run --messages -", 1, "stdin", "{\"messages\": [");
   expect_error("run --messages -", 1, "messages", "{\"messages\": []}");
   expect_error("run --tools /nonexistent/tools Hi", 1, "/nonexistent/tools");
-  expect_error("run --effort huge Hi", 1, "huge");
   std::string endless;
   for (int i = 0; i < 5000; ++i) endless += "word ";
   expect_error("run", 1, "leaves no room for an answer in the context of 4096", endless);
@@ -205,6 +204,11 @@ TEST_F(RunCommand, SaysSoWhereAFlagNeedsAGpuThatIsNotThere) {
   expect_error("run --device auto --gpu-memory 1GB --activations int8 Hi", 2,
                "found none; without it the CPU computes everything");
   unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(RunCommand, NamesTheOptionOfAnEffortThatThereIsNot) {
+  expect_error("run --effort vast Hi", 2, "--effort: expected none, minimal, medium, low");
+  expect_error("run --effort 101 Hi", 2, "1 to 100, found 101");
 }
 
 int exit_code_of(const std::string& arguments) {

@@ -207,7 +207,10 @@ Result<ChatOptions> parse_options(const Json& request, EffortNames names) {
   }
   if (!effort) effort = reasoning_effort;
   if (effort) {
-    CACHALOT_OK(set_effort(options, *effort, names, present(request, "thinking") != nullptr));
+    const bool thinking_given = present(request, "thinking") != nullptr;
+    if (const Status status = set_effort(options, *effort, names, thinking_given); !status) {
+      return fail(status.error().in("reasoning_effort"));
+    }
   }
   if (const Json* choice = present(request, "tool_choice")) {
     CACHALOT_TRY(options.tool_choice, parse_tool_choice(*choice));
@@ -247,11 +250,9 @@ Status set_effort(ChatOptions& options, const Json& effort, EffortNames names,
       return {};
     }
   }
-  return fail(
-      "reasoning_effort: expected {}low, high, xhigh, max{} or an integer from 1 to 100, "
-      "found {}",
-      names == EffortNames::kPublic ? "none, minimal, medium, " : "",
-      names == EffortNames::kPublic ? ", ultra" : "", effort.dump());
+  return fail("expected {}low, high, xhigh, max{} or an integer from 1 to 100, found {}",
+              names == EffortNames::kPublic ? "none, minimal, medium, " : "",
+              names == EffortNames::kPublic ? ", ultra" : "", effort.dump());
 }
 
 Status attach_to_system(Chat& chat, std::vector<Tool> tools, std::optional<Json> response_format) {

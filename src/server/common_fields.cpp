@@ -240,8 +240,10 @@ ApiStatus read_thinking(const RequestFields& fields, ChatOptions& options) {
     if (!given) return {};
     const bool none = given->string() && *given->string() == "none";
     const auto status = set_effort(options, *given, EffortNames::kPublic, true);
-    if (!status)
-      return fail(ApiError(400, status.error().message, holder.path("reasoning_effort")));
+    if (!status) {
+      const std::string path = holder.path("reasoning_effort");
+      return fail(ApiError(400, status.error().in(path).message, path));
+    }
     options.thinking = !none;
     return {};
   };
