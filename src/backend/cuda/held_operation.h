@@ -126,7 +126,8 @@ class HeldOperation {
     if (!collapse_ || !fits(*collapse_)) return std::nullopt;
     return std::exchange(collapse_, std::nullopt);
   }
-  // Of so many tokens, for a kernel that writes this.
+  // Of so many tokens, for a kernel that writes this: for blocks of the kernel (up to
+  // kMostMixTokens), or for one beside it.
   std::optional<Mixes> take_mixes(int64_t tokens, std::initializer_list<Bytes> written) {
     if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
     const auto [stream, pre_out, post, comb] = memory_of(*mixes_);

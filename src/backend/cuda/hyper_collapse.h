@@ -60,12 +60,11 @@ struct Expansion {
 // Any stream of at most kMostCopies copies: a block per token.
 void collapse_any(Queue& queue, const HyperCollapseArgs& args);
 
-// The released model's stream, with coefficients: three routes that add in one order. The first, of
-// up to kMostMixTokens (hyper_mixes.h), may expand the stream before: no output of `args` may
+// The released model's stream, with coefficients: two routes that add in one order. The first, of
+// up to kMostRowTokens (hyper_mixes.h), may expand the stream before: no output of `args` may
 // overlap an input of `expand`. It leaves the coefficients to the queue's held operation.
 void collapse_apart(Queue& queue, const HyperCollapseArgs& args,
                     const std::optional<HyperExpandArgs>& expand);
-void collapse_few(Queue& queue, const HyperCollapseArgs& args);
 void collapse_many(Queue& queue, const HyperCollapseArgs& args);
 
 }  // namespace cachalot::cuda

@@ -1,6 +1,6 @@
-// hyper_collapse of up to eight tokens (docs/kernels/hyper_connections.md): x at once, by a cluster
-// of a block per slice for each token, and on its way the expansion of the stream before; the
-// coefficients apart (hyper_mixes.h).
+// hyper_collapse of up to some hundred tokens (docs/kernels/hyper_connections.md): x at once, by a
+// cluster of a block per slice for each token, and on its way the expansion of the stream before;
+// the coefficients apart (hyper_mixes.h).
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_collapse_slice.cuh"
 #include "backend/cuda/hyper_mixes.cuh"
@@ -65,8 +65,8 @@ void collapse_apart(Queue& queue, const HyperCollapseArgs& args,
 Mixes mixes_of(Queue& queue, const HyperCollapseArgs& args) {
   static const char kSums = 0;
   void* kept = queue.kept(&kSums);
-  constexpr int64_t kSquares = kMostMixTokens * kSlices;
-  constexpr int64_t kWords = kSquares + kSlices + kMostMixTokens * kMixBlocks * kMixes;
+  constexpr int64_t kSquares = kMostRowTokens * kSlices;
+  constexpr int64_t kWords = kSquares + kSlices + kMostRowTokens * kMixBlocks * kMixes;
   if (kept == nullptr) kept = queue.keep(&kSums, nullptr, kWords * sizeof(uint32_t));
   auto* const squares = static_cast<uint32_t*>(kept);
   return {.collapse = Collapse(args),
@@ -76,6 +76,7 @@ Mixes mixes_of(Queue& queue, const HyperCollapseArgs& args) {
 }
 
 void start_mixes(Queue& queue, const Mixes& mixes) {
+  if (mixes.collapse.tokens > kMostMixTokens) return start_mixes_of_rows(queue, mixes);
   launch(queue, "hyper_collapse", mixes_kernel,
          {.blocks = kMixBlocks, .threads = kMixThreads, .shared_bytes = sizeof(MixShared)}, mixes);
 }

@@ -105,11 +105,9 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   using namespace collapse_order;
   const bool released =
       args.fn.present() && args.stream.extent(1) == kCopies && args.stream.extent(2) == kDim;
-  // Beyond that a tile of 64, which fetches fn once, takes less time than several rounds of 8.
-  constexpr int64_t kFew = 168;
   if (!released) {
     collapse_any(queue, args);
-  } else if (args.stream.extent(0) <= kMostMixTokens) {
+  } else if (args.stream.extent(0) <= kMostRowTokens) {
     const auto expand = queue.held().take<HyperExpandArgs>(
         [&](const HyperExpandArgs& held) { return can_expand_within(held, args); });
     if (expand && args.stream.extent(0) == 1) {
@@ -117,8 +115,6 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
     } else {
       collapse_apart(queue, args, expand);
     }
-  } else if (args.stream.extent(0) <= kFew) {
-    collapse_few(queue, args);
   } else {
     collapse_many(queue, args);
   }

@@ -14,12 +14,19 @@ struct Mixes {
   uint32_t *stream_squares, *readers, *sums;
 };
 
-inline constexpr int64_t kMostMixTokens = 8;
+inline constexpr int64_t kMostMixTokens = 8;  // that kernels of something else compute besides
+inline constexpr int64_t kMostRowTokens = 256;
 inline constexpr int kMixBlocks = 16;  // which all run at a time
 
 Mixes mixes_of(Queue& queue, const HyperCollapseArgs& args);
 
 // In a kernel of its own.
 void start_mixes(Queue& queue, const Mixes& mixes);
+// The same of more than kMostMixTokens.
+void start_mixes_of_rows(Queue& queue, const Mixes& mixes);
+// Of those, beside the kernel that was started last. That one lets the next start when all its
+// blocks have waited for their inputs, does not write the stream, and neither reads nor writes the
+// coefficients.
+void start_mixes_beside(Queue& queue, const Mixes& mixes);
 
 }  // namespace cachalot::cuda

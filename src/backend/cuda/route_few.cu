@@ -43,6 +43,8 @@ struct FewRoute {
   Routing routing;
   // [segments][tokens][experts], as leave_sum() leaves them (awaited_sums.cuh).
   uint32_t* sums;
+  // The next kernel starts only when all blocks have waited: what is before this kernel has ended.
+  bool late = false;
 
   // Of a block: rows of x in whole tiles, rows of gate, then what the choice needs.
   __host__ __device__ int tiles() const {
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ SliceShared slice;
   if constexpr (kCollapses) {
     begin_slice(slice);
-  } else {
+  } else if (!few.late) {
     let_next_start();
   }
   const int thread = threadIdx.x, lane = thread % 32;
@@ -212,6 +214,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   } else {
     wait_for_inputs();
+    if (few.late) let_next_start();
     copy_x(shared_address(shared), routing.x + segment * kInputs, tokens, rows);
     commit_copies();
     wait_copies<0>();
@@ -319,14 +322,19 @@ void route_few(Queue& queue, const RouteArgs& args) {
   }
   // What is held makes x: before its coefficients are asked for.
   queue.held().start_collapse(queue);
-  std::optional<Mixes> mixes;
+  std::optional<Mixes> mixes, beside;
   const auto multiprocessors = static_cast<unsigned>(queue.multiprocessors());
-  if (shape_of(few, true).blocks.x <= multiprocessors)
+  if (few.routing.tokens > kMostMixTokens) {
+    beside = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
+    few.late = beside.has_value();
+  } else if (shape_of(few, true).blocks.x <= multiprocessors) {
     mixes = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
+  }
   const LaunchShape shape = shape_of(few, mixes.has_value());
   CACHALOT_CHECK(shape.blocks.x <= multiprocessors, "{} blocks that wait for one another",
                  shape.blocks.x);
   launch(queue, "route", route_few_kernel<false>, shape, few, mixes.value_or(Mixes{}), Expansion());
+  if (beside) start_mixes_beside(queue, *beside);
 }
 
 }  // namespace cachalot::cuda
