@@ -26,7 +26,7 @@ void linear_bf16(Queue& queue, const LinearArgs& args) {
             .y = device_values(args.y),
             .y_f32 = args.y_f32.data});
   if (args.norm.present()) {
-    normalize_rows(queue, args.y.data, args.norm.data, tokens, out, args.norm_eps);
+    normalize_rows(queue, {args.y.data, args.norm.data, tokens, out, args.norm_eps});
   }
 }
 

@@ -7,6 +7,9 @@
 namespace cachalot::cuda {
 namespace {
 
+// Of products that share a kernel: a tile of the few rows' kernel.
+constexpr int64_t kPairRows = 64;
+
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 // What the copy engine can walk, and goes into a step's tiles. By the weight alone: the plain
@@ -18,7 +21,7 @@ bool fits_tensor_cores(const DenseMatrix& weight) {
 
 void normalize(Queue& queue, const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
   if (out.norm != nullptr) {
-    normalize_rows(queue, out.y, out.norm, rows, weight.rows, out.norm_eps);
+    normalize_rows(queue, {out.y, out.norm, rows, weight.rows, out.norm_eps});
   }
 }
 
@@ -44,6 +47,11 @@ void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& 
 bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
   return rows > 0 && out.y_f32 == nullptr && weight.quantized() && fits_tensor_cores(weight) &&
          fits_few(weight, rows) && quantizes_itself(weight, rows);
+}
+
+bool is_one_kernel_of_rows(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
+  return rows > 0 && rows <= kPairRows && out.y_f32 == nullptr && weight.quantized() &&
+         fits_tensor_cores(weight) && fits_few(weight, rows) && !quantizes_itself(weight, rows);
 }
 
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,

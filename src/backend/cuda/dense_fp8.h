@@ -29,5 +29,8 @@ void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const
                 int64_t rows, const Fp8Output& out);
 // Whether that is one kernel, which can take up what stands beside it (dense_fp8_few.h).
 bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
+// Whether it is one kernel behind the one that quantizes, and few enough blocks to have another
+// product's beside them.
+bool is_one_kernel_of_rows(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
 
 }  // namespace cachalot::cuda

@@ -13,6 +13,7 @@
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/pack_keys.cuh"
+#include "backend/cuda/row_norm.h"
 
 namespace cachalot::cuda {
 namespace {
@@ -66,6 +67,19 @@ __global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
   } else {
     compute_mixes<Few8::kThreads>(mixes, block - p.blocks, *reinterpret_cast<MixShared*>(memory),
                                   {}, p.first.late);
+  }
+}
+
+// The same of rows that are quantized, whose norm is a kernel of its own.
+template <class Product>
+__global__ void __launch_bounds__(Product::kThreads, kFewBlocksAtOnce)
+    multiply_rows_pair(const __grid_constant__ FewPair p) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block < p.first_blocks) {
+    multiply_tile<Product, false, Ending::rounded>(p.first, block, memory);
+  } else {
+    multiply_tile<Product, false, Ending::rounded>(p.second, block - p.first_blocks, memory);
   }
 }
 
@@ -175,6 +189,29 @@ void start(Queue& queue, const DenseMatrix& weight, const bf16* x_values, const 
          started.of);
 }
 
+template <class Product>
+void start_rows_pair(Queue& queue, const QuantizedRows& x, const Fp8Product& first,
+                     const Fp8Product& second, bool late) {
+  const auto prepare = [&](const Fp8Product& product) {
+    return prepared<Product, false, Ending::rounded>(queue, product.weight, nullptr, x,
+                                                     product.out);
+  };
+  const Started one = prepare(first), other = prepare(second);
+  const int of_first = one.of.tiles * one.shape.cluster;
+  const int blocks = of_first + other.of.tiles * other.shape.cluster;
+  FewPair pair{one.of, other.of, of_first, blocks};
+  pair.first.late = pair.second.late = late;
+  LaunchShape shape = one.shape;
+  shape.blocks = static_cast<unsigned>(blocks);
+  shape.shared_bytes = std::max(one.shape.shared_bytes, other.shape.shared_bytes);
+  launch(queue, "linear", multiply_rows_pair<Product>, shape, pair);
+}
+
+// What a product writes.
+Bytes written_by(const Fp8Product& product, int64_t rows) {
+  return {product.out.y, rows * product.weight.rows * int64_t{sizeof(bf16)}};
+}
+
 }  // namespace
 
 void multiply_fp8_few(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
@@ -244,16 +281,13 @@ bool linear_fp8_few_pair(Queue& queue, const View<const bf16>& x, const Fp8Produ
   // Behind the first one's words.
   other.of.norm_sums += 1 + Few8::kTokens * kMaxNormTiles;
   const int blocks = tiles * chunks;
-  const auto written = [&](const Fp8Product& product) {
-    return Bytes{product.out.y, rows * product.weight.rows * int64_t{sizeof(bf16)}};
-  };
-  const auto mixes = queue.held().take_mixes(rows, {written(first), written(second)});
+  const Bytes written[] = {written_by(first, rows), written_by(second, rows)};
+  const auto mixes = queue.held().take_mixes(rows, {written[0], written[1]});
   // Products with BF16 weights have a kernel of their own, which runs beside this one.
   const auto of_mixes = mixes ? memory_of(*mixes) : MixMemory{};
   std::optional<HeldCompression> behind;
   const auto beside = queue.held().take_products(
-      x, {written(first), written(second), of_mixes[0], of_mixes[1], of_mixes[2], of_mixes[3]},
-      behind);
+      x, {written[0], written[1], of_mixes[0], of_mixes[1], of_mixes[2], of_mixes[3]}, behind);
   FewPair pair{one.of, other.of, one.of.tiles * chunks, blocks};
   pair.first.late = pair.second.late = beside.has_value();
   launch(queue, "linear", multiply_pair,
@@ -264,6 +298,31 @@ bool linear_fp8_few_pair(Queue& queue, const View<const bf16>& x, const Fp8Produ
          pair, mixes.value_or(Mixes{}));
   if (beside) start_beside(queue, *beside);
   if (behind) queue.held().hold(queue, *behind);
+  return true;
+}
+
+bool linear_fp8_rows_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
+                          const Fp8Product& second) {
+  const int64_t rows = x.extent(0);
+  const auto chunks = [](const Fp8Product& product) {
+    return cut_fp8(product.weight.rows, product.weight.columns).chunks;
+  };
+  // Blocks of a kernel are clusters of one size.
+  if (chunks(first) != chunks(second)) return false;
+  const Bytes written[] = {written_by(first, rows), written_by(second, rows)};
+  const auto mixes = queue.held().take_mixes(rows, {written[0], written[1]});
+  Scratch scratch(queue);
+  const QuantizedRows quantized = quantize_rows(queue, scratch, x.data, rows, first.weight.columns);
+  const auto start = rows <= 8    ? start_rows_pair<WeightTimesTokens<8>>
+                     : rows <= 16 ? start_rows_pair<WeightTimesTokens<16>>
+                                  : start_rows_pair<TokensTimesWeight>;
+  start(queue, quantized, first, second, mixes.has_value());
+  if (mixes) start_mixes_beside(queue, *mixes);
+  const auto normed = [&](const Fp8Product& product) {
+    return NormedRows{product.out.y, product.out.norm, rows, product.weight.rows,
+                      product.out.norm_eps};
+  };
+  normalize_rows(queue, normed(first), normed(second));
   return true;
 }
 

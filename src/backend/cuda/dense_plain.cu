@@ -79,7 +79,7 @@ void multiply_plain(Queue& queue, const DenseMatrix& weight, const QuantizedRows
                  .y_f32 = out.y_f32,
                  .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias)});
   if (out.norm != nullptr) {
-    normalize_rows(queue, out.y, out.norm, x.rows, weight.rows, out.norm_eps);
+    normalize_rows(queue, {out.y, out.norm, x.rows, weight.rows, out.norm_eps});
   }
 }
 

@@ -82,9 +82,8 @@ __device__ inline float sum_of(const Sixteen& y) {
 }
 
 template <bool kPacked>
-__global__ void __launch_bounds__(kWarps * 32) normalize(const Norm p) {
-  let_next_start();
-  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+__device__ void normalize_some(const Norm& p, int block) {
+  const int row = block * kWarps + static_cast<int>(threadIdx.x) / 32;
   const int first = static_cast<int>(threadIdx.x) % 32 * kTogether;
   constexpr int kStride = 32 * kTogether;
   Sixteen weights[kKept] = {};
@@ -129,17 +128,48 @@ __global__ void __launch_bounds__(kWarps * 32) normalize(const Norm p) {
   }
 }
 
+template <bool kPacked>
+__global__ void __launch_bounds__(kWarps * 32) normalize(const Norm p) {
+  let_next_start();
+  normalize_some<kPacked>(p, static_cast<int>(blockIdx.x));
+}
+
+template <bool kPacked>
+__global__ void __launch_bounds__(kWarps * 32)
+    normalize_two(const Norm first, const Norm second, int first_blocks) {
+  let_next_start();
+  const auto block = static_cast<int>(blockIdx.x);
+  const bool of_first = block < first_blocks;
+  normalize_some<kPacked>(of_first ? first : second, of_first ? block : block - first_blocks);
+}
+
+bool packed(const NormedRows& of) {
+  return of.width % kTogether == 0 && reinterpret_cast<uintptr_t>(of.y) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(of.norm) % 16 == 0;
+}
+
+Norm norm_of(const NormedRows& of) {
+  return {reinterpret_cast<__nv_bfloat16*>(of.y), reinterpret_cast<const __nv_bfloat16*>(of.norm),
+          static_cast<int>(of.rows), static_cast<int>(of.width), of.eps};
+}
+
+unsigned blocks_of(const NormedRows& of) {
+  return static_cast<unsigned>((of.rows + kWarps - 1) / kWarps);
+}
+
 }  // namespace
 
-void normalize_rows(Queue& queue, bf16* y, const bf16* norm, int64_t rows, int64_t width,
-                    float eps) {
-  const bool packed = width % kTogether == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0 &&
-                      reinterpret_cast<uintptr_t>(norm) % 16 == 0;
-  launch(
-      queue, "linear", packed ? normalize<true> : normalize<false>,
-      {.blocks = dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), .threads = kWarps * 32},
-      Norm{reinterpret_cast<__nv_bfloat16*>(y), reinterpret_cast<const __nv_bfloat16*>(norm),
-           static_cast<int>(rows), static_cast<int>(width), eps});
+void normalize_rows(Queue& queue, const NormedRows& of) {
+  launch(queue, "linear", packed(of) ? normalize<true> : normalize<false>,
+         {.blocks = blocks_of(of), .threads = kWarps * 32}, norm_of(of));
+}
+
+void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second) {
+  const unsigned of_first = blocks_of(first);
+  launch(queue, "linear",
+         packed(first) && packed(second) ? normalize_two<true> : normalize_two<false>,
+         {.blocks = of_first + blocks_of(second), .threads = kWarps * 32}, norm_of(first),
+         norm_of(second), static_cast<int>(of_first));
 }
 
 }  // namespace cachalot::cuda

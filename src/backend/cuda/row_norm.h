@@ -8,7 +8,15 @@
 namespace cachalot::cuda {
 
 // y [rows, width] = RNE_BF16(norm * (y / sqrt(mean(y^2) + eps)))
-void normalize_rows(Queue& queue, bf16* y, const bf16* norm, int64_t rows, int64_t width,
-                    float eps);
+struct NormedRows {
+  bf16* y;
+  const bf16* norm;
+  int64_t rows, width;
+  float eps;
+};
+
+void normalize_rows(Queue& queue, const NormedRows& of);
+// In one kernel.
+void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second);
 
 }  // namespace cachalot::cuda
