@@ -1,14 +1,13 @@
 #include "backend/cuda/dense_fp8.h"
+#include "backend/cuda/dense_fp8_few.h"
 #include "backend/cuda/dense_fp8_kernels.h"
 #include "backend/cuda/dense_plain.h"
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/row_norm.h"
 #include "base/check.h"
 
 namespace cachalot::cuda {
 namespace {
-
-// Of products that share a kernel: a tile of the few rows' kernel.
-constexpr int64_t kPairRows = 64;
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -19,9 +18,20 @@ bool fits_tensor_cores(const DenseMatrix& weight) {
          aligned(weight.scales.data);
 }
 
+NormedRows normed(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
+  return {out.y, out.norm, rows, weight.rows, out.norm_eps};
+}
+
 void normalize(Queue& queue, const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
-  if (out.norm != nullptr) {
-    normalize_rows(queue, {out.y, out.norm, rows, weight.rows, out.norm_eps});
+  if (out.norm != nullptr) normalize_rows(queue, normed(weight, rows, out));
+}
+
+// On the tensor cores.
+void multiply(Queue& queue, const Fp8Product& product, const QuantizedRows& x) {
+  if (fits_few(product.weight, x.rows)) {
+    multiply_fp8_few(queue, product.weight, x, product.out);
+  } else {
+    multiply_fp8_many(queue, product.weight, x, product.out);
   }
 }
 
@@ -36,11 +46,7 @@ void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& 
   if (out.y_f32 != nullptr || !fits_tensor_cores(weight)) {
     return multiply_plain(queue, weight, x, out);
   }
-  if (fits_few(weight, x.rows)) {
-    multiply_fp8_few(queue, weight, x, out);
-  } else {
-    multiply_fp8_many(queue, weight, x, out);
-  }
+  multiply(queue, {weight, out}, x);
   normalize(queue, weight, x.rows, out);
 }
 
@@ -49,9 +55,30 @@ bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& 
          fits_few(weight, rows) && quantizes_itself(weight, rows);
 }
 
-bool is_one_kernel_of_rows(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
-  return rows > 0 && rows <= kPairRows && out.y_f32 == nullptr && weight.quantized() &&
-         fits_tensor_cores(weight) && fits_few(weight, rows) && !quantizes_itself(weight, rows);
+bool quantizes_before(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
+  return rows > 0 && out.y_f32 == nullptr && weight.quantized() && fits_tensor_cores(weight) &&
+         !quantizes_inside(weight, rows, out);
+}
+
+void linear_fp8_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
+                     const Fp8Product& second) {
+  const int64_t rows = x.extent(0);
+  const bool few = fits_few_pair(first.weight, second.weight, rows);
+  std::optional<Mixes> mixes;
+  if (few)
+    mixes = queue.held().take_mixes(rows, {written_by(first, rows), written_by(second, rows)});
+  Scratch scratch(queue);
+  const QuantizedRows quantized = quantize_rows(queue, scratch, x.data, rows, x.extent(1));
+  if (few) {
+    multiply_fp8_few_pair(queue, quantized, first, second, mixes.has_value());
+    if (mixes) start_mixes_beside(queue, *mixes);
+  } else if (fits_few(first.weight, rows) || fits_few(second.weight, rows) ||
+             !multiply_fp8_many_pair(queue, quantized, first, second)) {
+    multiply(queue, first, quantized);
+    multiply(queue, second, quantized);
+  }
+  normalize_rows(queue, normed(first.weight, rows, first.out),
+                 normed(second.weight, rows, second.out));
 }
 
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,

@@ -20,6 +20,11 @@ struct Fp8Output {
   float norm_eps = 0;
 };
 
+struct Fp8Product {
+  DenseMatrix weight;
+  Fp8Output out;
+};
+
 // x.columns == weight.columns. x is read, its weight fetched before that.
 void multiply_fp8(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
                   const Fp8Output& out);
@@ -29,8 +34,10 @@ void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const
                 int64_t rows, const Fp8Output& out);
 // Whether that is one kernel, which can take up what stands beside it (dense_fp8_few.h).
 bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
-// Whether it is one kernel behind the one that quantizes, and few enough blocks to have another
-// product's beside them.
-bool is_one_kernel_of_rows(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
+// Two products of the same rows that each have a norm, and neither of which is one kernel: rows are
+// quantized once.
+bool quantizes_before(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
+void linear_fp8_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
+                     const Fp8Product& second);
 
 }  // namespace cachalot::cuda

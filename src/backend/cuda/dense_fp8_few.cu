@@ -13,7 +13,6 @@
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/pack_keys.cuh"
-#include "backend/cuda/row_norm.h"
 
 namespace cachalot::cuda {
 namespace {
@@ -70,7 +69,7 @@ __global__ void __launch_bounds__(Few8::kThreads, kFewBlocksAtOnce)
   }
 }
 
-// The same of rows that are quantized, whose norm is a kernel of its own.
+// The same of rows that are quantized, whose norms, if they have any, are not applied.
 template <class Product>
 __global__ void __launch_bounds__(Product::kThreads, kFewBlocksAtOnce)
     multiply_rows_pair(const __grid_constant__ FewPair p) {
@@ -207,11 +206,6 @@ void start_rows_pair(Queue& queue, const QuantizedRows& x, const Fp8Product& fir
   launch(queue, "linear", multiply_rows_pair<Product>, shape, pair);
 }
 
-// What a product writes.
-Bytes written_by(const Fp8Product& product, int64_t rows) {
-  return {product.out.y, rows * product.weight.rows * int64_t{sizeof(bf16)}};
-}
-
 }  // namespace
 
 void multiply_fp8_few(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
@@ -223,6 +217,20 @@ void multiply_fp8_few(Queue& queue, const DenseMatrix& weight, const QuantizedRo
   } else {
     start<TokensTimesWeight>(queue, weight, nullptr, x, out);
   }
+}
+
+bool fits_few_pair(const DenseMatrix& first, const DenseMatrix& second, int64_t rows) {
+  // Blocks of a kernel are clusters of one size.
+  return rows <= TokensTimesWeight::kTokens && fits_few(first, rows) && fits_few(second, rows) &&
+         cut_fp8(first.rows, first.columns).chunks == cut_fp8(second.rows, second.columns).chunks;
+}
+
+void multiply_fp8_few_pair(Queue& queue, const QuantizedRows& x, const Fp8Product& first,
+                           const Fp8Product& second, bool late) {
+  const auto start = x.rows <= 8    ? start_rows_pair<WeightTimesTokens<8>>
+                     : x.rows <= 16 ? start_rows_pair<WeightTimesTokens<16>>
+                                    : start_rows_pair<TokensTimesWeight>;
+  start(queue, x, first, second, late);
 }
 
 bool fits_few(const DenseMatrix& weight, int64_t rows) {
@@ -298,31 +306,6 @@ bool linear_fp8_few_pair(Queue& queue, const View<const bf16>& x, const Fp8Produ
          pair, mixes.value_or(Mixes{}));
   if (beside) start_beside(queue, *beside);
   if (behind) queue.held().hold(queue, *behind);
-  return true;
-}
-
-bool linear_fp8_rows_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
-                          const Fp8Product& second) {
-  const int64_t rows = x.extent(0);
-  const auto chunks = [](const Fp8Product& product) {
-    return cut_fp8(product.weight.rows, product.weight.columns).chunks;
-  };
-  // Blocks of a kernel are clusters of one size.
-  if (chunks(first) != chunks(second)) return false;
-  const Bytes written[] = {written_by(first, rows), written_by(second, rows)};
-  const auto mixes = queue.held().take_mixes(rows, {written[0], written[1]});
-  Scratch scratch(queue);
-  const QuantizedRows quantized = quantize_rows(queue, scratch, x.data, rows, first.weight.columns);
-  const auto start = rows <= 8    ? start_rows_pair<WeightTimesTokens<8>>
-                     : rows <= 16 ? start_rows_pair<WeightTimesTokens<16>>
-                                  : start_rows_pair<TokensTimesWeight>;
-  start(queue, quantized, first, second, mixes.has_value());
-  if (mixes) start_mixes_beside(queue, *mixes);
-  const auto normed = [&](const Fp8Product& product) {
-    return NormedRows{product.out.y, product.out.norm, rows, product.weight.rows,
-                      product.out.norm_eps};
-  };
-  normalize_rows(queue, normed(first), normed(second));
   return true;
 }
 

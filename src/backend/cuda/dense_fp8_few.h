@@ -10,20 +10,15 @@
 
 namespace cachalot::cuda {
 
-struct Fp8Product {
-  DenseMatrix weight;
-  Fp8Output out;
-};
+// What a product writes.
+inline Bytes written_by(const Fp8Product& product, int64_t rows) {
+  return {product.out.y, rows * product.weight.rows * int64_t{sizeof(bf16)}};
+}
 
 // Two products of the same rows that each have a norm, if quantizes_itself(). False: they are not
 // of a kind, or too large; nothing was started.
 bool linear_fp8_few_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
                          const Fp8Product& second);
-
-// Two products of the same rows that each have a norm, if is_one_kernel_of_rows(): one kernel
-// quantizes them, one multiplies, one norms. False: they are not of a kind; nothing was started.
-bool linear_fp8_rows_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
-                          const Fp8Product& second);
 
 // y = x . weight^T, heads of which the last channels are then turned, and the window rows of the
 // same tokens: linear and prepare_query, bit by bit. With keys.packed, of one token, the keys that

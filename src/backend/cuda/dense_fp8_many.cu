@@ -45,22 +45,32 @@ struct Layout {
   static_assert(kXScalesAt + kRows * 4 <= kStageBytes && 2 * kStages * sizeof(Barrier) <= 1024);
 };
 
-struct Many {
-  CUtensorMap weight, tile_scales, x, x_scales, y;
-  int rows, out;
-  int x_tiles, weight_pairs, together;  // pairs of tiles of the weight: one per cluster
-  int steps, chunks_log;
+struct ManyWeight {
+  CUtensorMap weight, tile_scales, y;
+  int out;
   const __nv_bfloat16* bias;
+};
+
+// The products of the same rows with one weight, or with two that are cut alike, one behind the
+// other.
+struct Many {
+  ManyWeight weights[2];
+  CUtensorMap x, x_scales;
+  int rows;
+  // Pairs of tiles of the weights: one per cluster.
+  int x_tiles, first_pairs, weight_pairs, together;
+  int steps, chunks_log;
 
   __device__ int steps_of(int chunk) const {
     return ((chunk + 1) * steps >> chunks_log) - (chunk * steps >> chunks_log);
   }
 };
 
-// The first row of x and of the weight of a cluster's n-th piece of work, for its block.
-template <int kGroups>
+// The first row of x and of the weight of a cluster's n-th piece of work, for its block; and which
+// weight.
+template <int kGroups, bool kTwo>
 struct Place {
-  int x, weight;
+  int x, weight, which = 0;
 
   __device__ Place(const Many& p, int work) {
     const int whole = p.together * p.weight_pairs;
@@ -69,7 +79,12 @@ struct Place {
     const int rest = work % whole;
     const int block = static_cast<int>(blockIdx.x) % kCluster;
     x = (first + rest % together) * kGroups * kGroupRows;
-    weight = (rest / together * kCluster + block) * kTile;
+    int pair = rest / together;
+    if (kTwo && pair >= p.first_pairs) {
+      pair -= p.first_pairs;
+      which = 1;
+    }
+    weight = (pair * kCluster + block) * kTile;
   }
 };
 
@@ -96,14 +111,15 @@ struct Shared {
 
 // One thread. A stage is empty when the consumers of both blocks have left it: halves of x go to
 // both.
-template <int kGroups, bool kChunks>
+template <int kGroups, bool kChunks, bool kTwo>
 __device__ inline void produce(const Many& p, const Shared<kGroups, kChunks>& s) {
   using L = Layout<kGroups, kChunks>;
   const int block = static_cast<int>(blockIdx.x) % kCluster;
   const int half = L::kRows / kCluster * block;
   int stage = 0, round = 0;
   for (int work = first_work(); work < p.x_tiles * p.weight_pairs; work += work_step()) {
-    const Place<kGroups> place(p, work);
+    const Place<kGroups, kTwo> place(p, work);
+    const ManyWeight& weight = p.weights[place.which];
     for (int step = 0; step < p.steps; ++step) {
       uint8_t* to = s.stage(stage);
       Barrier* full = &s.full[stage];
@@ -111,8 +127,9 @@ __device__ inline void produce(const Many& p, const Shared<kGroups, kChunks>& s)
       barrier_expect(full, L::kBytes);
       copy_box_to_blocks(to + L::kXAt + half * kStepColumns, p.x, step * kStepColumns,
                          place.x + half, full, (1 << kCluster) - 1);
-      copy_box(to + L::kWeightAt, p.weight, step * kStepColumns, place.weight, full);
-      copy_box(to + L::kTileScalesAt, p.tile_scales, step * kStepBlocks, place.weight / 32, full);
+      copy_box(to + L::kWeightAt, weight.weight, step * kStepColumns, place.weight, full);
+      copy_box(to + L::kTileScalesAt, weight.tile_scales, step * kStepBlocks, place.weight / 32,
+               full);
       copy_box(to + L::kXScalesAt, p.x_scales, place.x, step, full);
       if (++stage == L::kStages) {
         stage = 0;
@@ -131,7 +148,7 @@ __device__ inline void output_free(int group) {
   sync_threads_of(1 + group, 128);
 }
 
-template <int kGroups, bool kChunks>
+template <int kGroups, bool kChunks, bool kTwo>
 class Consumer {
   using L = Layout<kGroups, kChunks>;
 
@@ -159,7 +176,7 @@ class Consumer {
 #pragma unroll
     for (float& product : products_) product = 0;
     for (int work = first_work(); work < works; work += work_step()) {
-      const Place<kGroups> place(p_, work);
+      const Place<kGroups, kTwo> place(p_, work);
       const int row = place.x + group_ * kGroupRows;
       if (row >= p_.rows) {
         for (int step = p_.steps; step > 0; --step) pass();
@@ -180,8 +197,9 @@ class Consumer {
       } else {
         output_free(group_);
       }
+      const ManyWeight& weight = p_.weights[place.which];
       write_results<kTile>(
-          p_.y, shared_.output(group_), row, place.weight, p_.out, p_.bias,
+          weight.y, shared_.output(group_), row, place.weight, weight.out, weight.bias,
           [this] { sync_threads_of(1 + group_, 128); }, sums_);
     }
     if (threadIdx.x % 128 == 0) wait_stores<0>();
@@ -325,7 +343,7 @@ class Consumer {
   float totals_[L::kKeepsTotals ? kTile / 2 : 1];
 };
 
-template <int kGroups, bool kChunks>
+template <int kGroups, bool kChunks, bool kTwo>
 __global__ void __launch_bounds__(Layout<kGroups, kChunks>::kThreads, 1)
     multiply(const __grid_constant__ Many p) {
   using L = Layout<kGroups, kChunks>;
@@ -345,34 +363,50 @@ __global__ void __launch_bounds__(Layout<kGroups, kChunks>::kThreads, 1)
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (group < kGroups) {
     take_registers<L::kRegisters>();
-    Consumer<kGroups, kChunks>(p, in_shared, group).run();
+    Consumer<kGroups, kChunks, kTwo>(p, in_shared, group).run();
   } else {
     give_registers<24>();
-    if (threadIdx.x == kGroups * 128) produce(p, in_shared);
+    if (threadIdx.x == kGroups * 128) produce<kGroups, kChunks, kTwo>(p, in_shared);
   }
   sync_cluster();
 }
 
-template <int kGroups, bool kChunks>
-void start(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x, const Fp8Output& out) {
+int tile_pairs(const DenseMatrix& weight) {
+  const int64_t tiles = (weight.rows + kTile - 1) / kTile;
+  return static_cast<int>((tiles + kCluster - 1) / kCluster);
+}
+
+ManyWeight weight_of(const Fp8Product& product, int64_t rows) {
+  const DenseMatrix& weight = product.weight;
+  return {.weight = codes_map(weight.codes.data, weight.rows, weight.columns, kTile),
+          .tile_scales = tile_scales_map(weight, kTileBlocks),
+          .y = results_map(product.out, rows, weight.rows),
+          .out = static_cast<int>(weight.rows),
+          .bias = reinterpret_cast<const __nv_bfloat16*>(product.out.bias)};
+}
+
+// `second`: nullptr where there is one.
+template <int kGroups, bool kChunks, bool kTwo>
+void start(Queue& queue, const QuantizedRows& x, const Fp8Product& first,
+           const Fp8Product* second) {
   using L = Layout<kGroups, kChunks>;
-  const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
-  const int64_t weight_tiles = (weight.rows + kTile - 1) / kTile;
-  const Many p{.weight = codes_map(weight.codes.data, weight.rows, weight.columns, kTile),
-               .tile_scales = tile_scales_map(weight, kTileBlocks),
-               .x = codes_map(x.codes, x.rows, x.columns, L::kRows / kCluster),
-               .x_scales = row_scales_map(x, L::kRows),
-               .y = results_map(out, x.rows, weight.rows),
-               .rows = static_cast<int>(x.rows),
-               .out = static_cast<int>(weight.rows),
-               .x_tiles = static_cast<int>((x.rows + L::kRows - 1) / L::kRows),
-               .weight_pairs = static_cast<int>((weight_tiles + kCluster - 1) / kCluster),
-               .together = kTogetherRows / L::kRows,
-               .steps = cut.steps,
-               .chunks_log = std::countr_zero(static_cast<unsigned>(cut.chunks)),
-               .bias = reinterpret_cast<const __nv_bfloat16*>(out.bias)};
+  const Fp8Cut cut = cut_fp8(first.weight.rows, first.weight.columns);
+  Many p{.weights = {weight_of(first, x.rows)},
+         .x = codes_map(x.codes, x.rows, x.columns, L::kRows / kCluster),
+         .x_scales = row_scales_map(x, L::kRows),
+         .rows = static_cast<int>(x.rows),
+         .x_tiles = static_cast<int>((x.rows + L::kRows - 1) / L::kRows),
+         .first_pairs = tile_pairs(first.weight),
+         .weight_pairs = tile_pairs(first.weight),
+         .together = kTogetherRows / L::kRows,
+         .steps = cut.steps,
+         .chunks_log = std::countr_zero(static_cast<unsigned>(cut.chunks))};
+  if constexpr (kTwo) {
+    p.weights[1] = weight_of(*second, x.rows);
+    p.weight_pairs += tile_pairs(second->weight);
+  }
   const int clusters = std::min(p.x_tiles * p.weight_pairs, queue.multiprocessors() / kCluster);
-  launch(queue, "linear", multiply<kGroups, kChunks>,
+  launch(queue, "linear", multiply<kGroups, kChunks, kTwo>,
          {.blocks = dim3(clusters * kCluster),
           .threads = L::kThreads,
           .shared_bytes = kSharedBytes,
@@ -380,16 +414,33 @@ void start(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x, cons
          p);
 }
 
+// `rows` of the weight, which is cut into several chunks or not.
+int groups_of(Queue& queue, const QuantizedRows& x, int64_t rows, bool chunks) {
+  return many_fp8_groups(x.rows, rows, chunks, queue.multiprocessors());
+}
+
 }  // namespace
 
 void multiply_fp8_many(Queue& queue, const DenseMatrix& weight, const QuantizedRows& x,
                        const Fp8Output& out) {
+  const Fp8Product product{weight, out};
   const bool chunks = cut_fp8(weight.rows, weight.columns).chunks > 1;
-  if (many_fp8_groups(x.rows, weight.rows, chunks, queue.multiprocessors()) == 3) {
-    (chunks ? start<3, true> : start<3, false>)(queue, weight, x, out);
+  if (groups_of(queue, x, weight.rows, chunks) == 3) {
+    (chunks ? start<3, true, false> : start<3, false, false>)(queue, x, product, nullptr);
   } else {
-    (chunks ? start<2, true> : start<2, false>)(queue, weight, x, out);
+    (chunks ? start<2, true, false> : start<2, false, false>)(queue, x, product, nullptr);
   }
+}
+
+bool multiply_fp8_many_pair(Queue& queue, const QuantizedRows& x, const Fp8Product& first,
+                            const Fp8Product& second) {
+  const auto chunks = [](const Fp8Product& product) {
+    return cut_fp8(product.weight.rows, product.weight.columns).chunks;
+  };
+  if (chunks(first) == 1 || chunks(first) != chunks(second)) return false;
+  const int groups = groups_of(queue, x, first.weight.rows + second.weight.rows, true);
+  (groups == 3 ? start<3, true, true> : start<2, true, true>)(queue, x, first, &second);
+  return true;
 }
 
 }  // namespace cachalot::cuda

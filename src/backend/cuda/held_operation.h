@@ -1,6 +1,6 @@
 // What a queue holds back, because what comes behind it may be able to run in the same kernel. If
-// that is not so, it is started before anything else is. The order of operations stays what it was;
-// nothing that is held uses a Scratch.
+// that is not so, it is started before anything else is. The order of operations stays what it was,
+// so a Scratch of what is held may be the memory that the operation which starts it has for later.
 #pragma once
 
 #include <array>

@@ -554,7 +554,7 @@ TEST_P(HeldOperation, ACollapseBeforeOtherProducts) {
   operations_.expect_same_bytes_together();
 }
 
-INSTANTIATE_TEST_SUITE_P(OfTokens, HeldOperation, testing::Values(1, 2, 5, 8, 9, 30, 64));
+INSTANTIATE_TEST_SUITE_P(OfTokens, HeldOperation, testing::Values(1, 2, 5, 8, 9, 30, 64, 200));
 
 }  // namespace
 }  // namespace cachalot

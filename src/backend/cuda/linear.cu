@@ -18,8 +18,8 @@ Fp8Output output_of(const LinearArgs& args) {
 bool is_one_kernel(const LinearArgs& args) {
   return quantizes_inside(args.weight, args.x.extent(0), output_of(args));
 }
-bool is_of_rows(const LinearArgs& args) {
-  return is_one_kernel_of_rows(args.weight, args.x.extent(0), output_of(args));
+bool is_several(const LinearArgs& args) {
+  return quantizes_before(args.weight, args.x.extent(0), output_of(args));
 }
 
 // Kernels of few rows that wait for one another gain most by not being two: products of the same
@@ -29,15 +29,18 @@ bool start_with_held(Queue& queue, const LinearArgs& args) {
     return held.x.data == args.x.data && held.x.shape == args.x.shape && held.norm.present() &&
            args.norm.present() &&
            ((is_one_kernel(held) && is_one_kernel(args)) ||
-            (is_of_rows(held) && is_of_rows(args))) &&
+            (is_several(held) && is_several(args))) &&
            !overlap({held.y}, {args.x, args.y}) && !overlap({args.y}, {held.x});
   });
   if (!other) return false;
-  const auto start_pair = is_one_kernel(args) ? linear_fp8_few_pair : linear_fp8_rows_pair;
-  if (start_pair(queue, args.x, {other->weight, output_of(*other)}, {args.weight, output_of(args)}))
-    return true;
-  start_alone(queue, *other);
-  return false;
+  const Fp8Product first{other->weight, output_of(*other)}, second{args.weight, output_of(args)};
+  if (is_several(args)) {
+    linear_fp8_pair(queue, args.x, first, second);
+  } else if (!linear_fp8_few_pair(queue, args.x, first, second)) {
+    start_alone(queue, *other);
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -47,7 +50,7 @@ void linear(Queue& queue, const LinearArgs& args) {
   if (start_with_held(queue, args)) return;
   if (stands_beside(args)) return queue.held().hold_product(queue, args);
   const bool may_join = args.norm.present()
-                            ? is_one_kernel(args) || is_of_rows(args)
+                            ? is_one_kernel(args) || is_several(args)
                             : is_one_kernel(args) && fits_turning(args.weight, args.x.extent(0));
   if (may_join) return queue.held().hold(queue, args);
   start_alone(queue, args);
