@@ -94,21 +94,56 @@ struct Chain {
       to[3] = load_shared(at + 8 * kPitch + 16);
     }
   }
-  // `x`: column 0 of the tile; `rows`: of all tiles.
-  template <int part>
-  __device__ __forceinline__ void multiply(float (&sums)[4], const uint8_t* x, int rows) const {
+  // `x`: column 0 of the first tile; `rows`: of all tiles.
+  template <int part, int kTokens>
+  __device__ __forceinline__ void multiply(float (&sums)[kTokens / 2], const uint8_t* x,
+                                           int rows) const {
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int at = part * kSteps + step, column = at / 4;
       const uint64_t b =
           shared_descriptor(x + column * rows * 128, SharedLayout::swizzle_128, 1024);
-      wgmma_bf16<kTile>(sums, parts[part % kAhead][step], advance_descriptor(b, at % 4 * 32),
-                        at > 0);
+      wgmma_bf16<kTokens>(sums, parts[part % kAhead][step], advance_descriptor(b, at % 4 * 32),
+                          at > 0);
     }
     wgmma_commit();
   }
 };
+
+// The sums of kTokens tokens from the first of a tile on with a warpgroup's 64 experts. The chain
+// has its first three parts, and has lost them then.
+template <int kTokens>
+__device__ __forceinline__ void multiply_tokens(Chain& chain, const FewRoute& few,
+                                                const uint8_t* shared, int tile, int segment,
+                                                int first_expert) {
+  const Routing& routing = few.routing;
+  const int rows = few.tiles() * kTile, tokens = static_cast<int>(routing.tokens);
+  const int thread = threadIdx.x, lane = thread % 32;
+  const uint8_t* const x = shared + tile * kTile * 128;
+  float sums[kTokens / 2];
+  static_assert(Chain::kParts == 5 && Chain::kAhead == 3);
+  chain.multiply<0, kTokens>(sums, x, rows);
+  chain.multiply<1, kTokens>(sums, x, rows);
+  chain.multiply<2, kTokens>(sums, x, rows);
+  wgmma_wait<2>();
+  chain.load<3>();
+  chain.multiply<3, kTokens>(sums, x, rows);
+  wgmma_wait<2>();
+  chain.load<4>();
+  chain.multiply<4, kTokens>(sums, x, rows);
+  wgmma_wait<0>();
+  wgmma_hold(sums);
+#pragma unroll
+  for (int i = 0; i < kTokens / 2; ++i) {
+    const int token = tile * kTile + i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const int expert = first_expert + thread % 128 / 32 * 16 + i / 2 % 2 * 8 + lane / 4;
+    // Columns of tokens that are not there are theirs alone.
+    if (token < tokens) {
+      leave_sum(few.sums + (segment * tokens + token) * routing.experts + expert, sums[i]);
+    }
+  }
+}
 
 // The sum of a token and expert over the segments, once they are there; leaves zeros behind.
 __device__ float take_sum(uint32_t* sums, int64_t stride) {
@@ -145,8 +180,9 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(128) uint8_t dynamic[];
   const Routing& routing = few.routing;
   const int groups = routing.experts / kRows, blocks = groups * kSegments;
-  const int block = static_cast<int>(blockIdx.x);
-  if (block >= blocks) {
+  const int block = static_cast<int>(blockIdx.x), tokens = static_cast<int>(routing.tokens);
+  const bool chooses_only = block >= blocks && tokens > kMostMixTokens;
+  if (block >= blocks && !chooses_only) {
     return compute_mixes<kThreads, kCollapses>(mixes, block - blocks,
                                                *reinterpret_cast<MixShared*>(dynamic), expansion);
   }
@@ -158,14 +194,14 @@ __global__ void __launch_bounds__(kThreads)
     let_next_start();
   }
   const int thread = threadIdx.x, lane = thread % 32;
-  const int tokens = static_cast<int>(routing.tokens);
   const int group = block / kSegments, segment = block % kSegments;
   const int first_expert = group * kRows;
   uint8_t* const shared = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   auto* const bias = reinterpret_cast<float*>(shared + few.bias_at());
   float* const bias_image = bias + kThreads;
   const uint32_t gate = shared_address(shared) + few.gate_at();
-  copy_gate(gate, routing.gate + first_expert * int64_t{kDim} + segment * kInputs);
+  if (!chooses_only)
+    copy_gate(gate, routing.gate + first_expert * int64_t{kDim} + segment * kInputs);
   if (block < tokens && thread < routing.experts / 4) {
     copy_16(bias + thread * 4, routing.bias + thread * 4);
     if (routing.bias_image != nullptr)
@@ -181,7 +217,6 @@ __global__ void __launch_bounds__(kThreads)
   chain.load<0>();
   chain.load<1>();
   chain.load<2>();
-  const int rows = few.tiles() * kTile;
   // The first block chooses: the last of its segment has time for what nobody waits for.
   const bool writes = kCollapses && group == groups - 1;
   [[maybe_unused]] StreamFour stream = {};
@@ -215,44 +250,31 @@ __global__ void __launch_bounds__(kThreads)
   } else {
     wait_for_inputs();
     if (few.late) let_next_start();
-    copy_x(shared_address(shared), routing.x + segment * kInputs, tokens, rows);
+    if (!chooses_only)
+      copy_x(shared_address(shared), routing.x + segment * kInputs, tokens, few.tiles() * kTile);
     commit_copies();
     wait_copies<0>();
   }
   fence_shared_for_async();
   __syncthreads();
 
-  for (int tile = warpgroup; tile < few.tiles(); tile += kWarpgroups) {
-    const uint8_t* x = shared + tile * kTile * 128;
-    if (tile >= kWarpgroups) {
-      chain.load<0>();
-      chain.load<1>();
-      chain.load<2>();
-    }
-    float sums[4];
-    static_assert(Chain::kParts == 5 && Chain::kAhead == 3);
-    chain.multiply<0>(sums, x, rows);
-    chain.multiply<1>(sums, x, rows);
-    chain.multiply<2>(sums, x, rows);
-    wgmma_wait<2>();
-    chain.load<3>();
-    chain.multiply<3>(sums, x, rows);
-    wgmma_wait<2>();
-    chain.load<4>();
-    chain.multiply<4>(sums, x, rows);
-    wgmma_wait<0>();
-    wgmma_hold(sums);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = tile * kTile + lane % 4 * 2 + i % 2;
-      const int expert = first_expert + thread % 128 / 32 * 16 + i / 2 * 8 + lane / 4;
-      // Columns of tokens that are not there are theirs alone.
-      if (token < tokens) {
-        leave_sum(few.sums + (segment * tokens + token) * routing.experts + expert, sums[i]);
+  // As many tokens at a time as make one chain of each warpgroup's work: of more a product takes
+  // hardly longer.
+  if (!chooses_only) {
+    const int tiles = few.tiles();
+    if (kCollapses || tiles <= kWarpgroups) {
+      if (warpgroup < tiles)
+        multiply_tokens<8>(chain, few, shared, warpgroup, segment, first_expert);
+    } else if constexpr (!kCollapses) {
+      if (tiles <= 2 * kWarpgroups) {
+        if (2 * warpgroup < tiles)
+          multiply_tokens<16>(chain, few, shared, 2 * warpgroup, segment, first_expert);
+      } else if (4 * warpgroup < tiles) {
+        multiply_tokens<32>(chain, few, shared, 4 * warpgroup, segment, first_expert);
       }
     }
   }
-  for (int token = block; token < tokens; token += blocks) {
+  for (int token = block; token < tokens; token += static_cast<int>(gridDim.x)) {
     const bool image = routing.bias_image != nullptr && routing.image_index[token] >= 0;
     float sum = 0;
     if (thread < routing.experts)
@@ -330,7 +352,11 @@ void route_few(Queue& queue, const RouteArgs& args) {
   } else if (shape_of(few, true).blocks.x <= multiprocessors) {
     mixes = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
   }
-  const LaunchShape shape = shape_of(few, mixes.has_value());
+  LaunchShape shape = shape_of(few, mixes.has_value());
+  // A block a token chooses.
+  if (few.routing.tokens > kMostMixTokens)
+    shape.blocks = std::max(shape.blocks.x,
+                            std::min(static_cast<unsigned>(few.routing.tokens), multiprocessors));
   CACHALOT_CHECK(shape.blocks.x <= multiprocessors, "{} blocks that wait for one another",
                  shape.blocks.x);
   launch(queue, "route", route_few_kernel<false>, shape, few, mixes.value_or(Mixes{}), Expansion());
