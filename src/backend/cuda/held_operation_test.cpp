@@ -175,6 +175,17 @@ class HeldOperation : public testing::TestWithParam<int64_t> {
     return args;
   }
 
+  // Of the positions before `first`.
+  WriteWindowArgs window_before(int32_t first, View<const uint8_t> ring) {
+    WriteWindowArgs window{
+        .rows = random_.step({{.slot = 1, .first = first - rows(), .count = rows()}})};
+    window.window_rows = random_.window_rows({tokens(), window_row_bytes(512)}, 512);
+    window.ring = random_.window_rows(ring.shape, 512);
+    window = Operations::on_device(window);
+    window.ring.data = const_cast<uint8_t*>(ring.data);
+    return window;
+  }
+
   // What a layer with compressed entries does before it chooses among them.
   struct Source {
     LinearArgs weights, values, gates;
@@ -389,14 +400,14 @@ TEST_P(HeldOperation, QueriesAndAttention) {
   struct Case {
     int32_t first;
     int64_t window = 128, top_k = 512, rows_per_page = 32;
-    bool window_starts = false, other_rows = false;
+    bool window_starts = false, other_rows = false, written = false;
   };
   for (const Case& of :
        {Case{.first = 1500}, Case{.first = 0}, Case{.first = 40},
         Case{.first = 127, .rows_per_page = 24}, Case{.first = 1203, .top_k = 0},
         Case{.first = 5, .top_k = 0}, Case{.first = 700, .window = 100, .top_k = 300},
         Case{.first = 900, .window_starts = true}, Case{.first = 900, .window = 130},
-        Case{.first = 1000, .other_rows = true}}) {
+        Case{.first = 1000, .other_rows = true}, Case{.first = 1100, .written = true}}) {
     SCOPED_TRACE(of.first);
     Operations operations;
     operations.add(cuda::linear, queries);
@@ -416,6 +427,11 @@ TEST_P(HeldOperation, QueriesAndAttention) {
     turn.rows = attention.rows;
     turn.q.data = queries.y.data;
     if (!of.other_rows) attention.window_rows = turn.window_rows;
+    operations.add(cuda::prepare_query, turn);
+    operations.add(cuda::sparse_attention, attention);
+    // Behind an attention what it reads need not be waited for, unless it has been written since.
+    if (of.written) operations.add(cuda::write_window, window_before(of.first, attention.ring));
+    operations.add(cuda::linear, queries);
     operations.add(cuda::prepare_query, turn);
     operations.add(cuda::sparse_attention, attention);
     operations.expect_same_bytes_together();
