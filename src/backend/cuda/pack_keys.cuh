@@ -140,10 +140,6 @@ class KeyPacker {
 
   // Of a lane's four keys of a group, columns 2 quad, 2 quad + 1 of a k-step and these + 8.
   __device__ static int key_of(int quad, int i) { return 2 * quad + i % 2 + i / 2 * 8; }
-  // Where the multipliers of a chunk's group lie behind a warp's codes.
-  __device__ static int multipliers_at(int quad, int group) {
-    return P::kWarpCodes + quad * 32 + group * 8;
-  }
 
   __device__ void write_window_values(int chunk) const {
     const auto at = [&](int slice, int warp) {
@@ -162,20 +158,7 @@ class KeyPacker {
       }
       store(at(slice, warp) + (two * 32 + lane) * 16, {words[0], words[1], words[2], words[3]});
     }
-    for (int i = thread(); i < P::kSlices * P::kWarps * 4 * 4; i += kThreads) {
-      const int group = i % 4, quad = i / 4 % 4, warp = i / 16 % P::kWarps, slice = i / 128;
-      const uint8_t* from = memory_ + kChannels + slice * 4 + warp / 2;
-      uint32_t words[2];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const auto scale = [&](int which) {
-          return uint32_t{from[(group * 16 + key_of(quad, 2 * k + which)) * kPackedWindowPitch]};
-        };
-        words[k] = window_multiplier(scale(0) | scale(1) << 16);
-      }
-      *reinterpret_cast<uint2*>(of_.packed + at(slice, warp) + multipliers_at(quad, group)) = {
-          words[0], words[1]};
-    }
+    write_multipliers<kPackedWindowPitch, 32>(chunk, 0, memory_ + kChannels, window_multiplier);
   }
 
   __device__ void write_latent_values(int chunk, const uint8_t* memory) const {
@@ -196,19 +179,30 @@ class KeyPacker {
       store(at(slice, warp) + chunk % 2 * 512 + lane * 16,
             {words[0], words[1], words[2], words[3]});
     }
-    for (int i = thread(); i < P::kSlices * P::kWarps * 4 * 4; i += kThreads) {
-      const int group = i % 4, quad = i / 4 % 4, warp = i / 16 % P::kWarps, slice = i / 128;
-      const uint8_t* from = memory + kChannels / 2 + slice * 8 + warp;
-      uint32_t words[2];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
+    write_multipliers<kPackedLatentPitch, 16>(P::kWindowStages + chunk / 2, chunk % 2,
+                                              memory + kChannels / 2, latent_multiplier);
+  }
+
+  // Of a chunk, which is the half-th of a stage. `scales`: its first key's, one for
+  // kChannelsOfScale channels; multiplier(those of two keys).
+  template <int kPitch, int kChannelsOfScale, class Multiplier>
+  __device__ void write_multipliers(int stage, int half, const uint8_t* scales,
+                                    Multiplier multiplier) const {
+    constexpr int kSliceChannels = kChannels / P::kSlices, kGroups = P::kChunkGroups;
+    for (int i = thread(); i < P::kSlices * P::kWarps * 4 * kGroups; i += kThreads) {
+      const int group = i % kGroups, quad = i / kGroups % 4;
+      const int warp = i / (4 * kGroups) % P::kWarps, slice = i / (4 * kGroups * P::kWarps);
+      const int channel = slice * kSliceChannels + warp * (kSliceChannels / P::kWarps);
+      const uint8_t* from = scales + channel / kChannelsOfScale;
+      const auto of_pair = [&](int pair) {
         const auto scale = [&](int which) {
-          return uint32_t{from[(group * 16 + key_of(quad, 2 * k + which)) * kPackedLatentPitch]};
+          const int key = group * kAttentionGroupKeys + key_of(quad, 2 * pair + which);
+          return uint32_t{from[key * kPitch]};
         };
-        words[k] = latent_multiplier(scale(0) | scale(1) << 16);
-      }
-      *reinterpret_cast<uint2*>(of_.packed + at(slice, warp) + chunk % 2 * 128 +
-                                multipliers_at(quad, group)) = {words[0], words[1]};
+        return multiplier(scale(0) | scale(1) << 16);
+      };
+      uint8_t* to = of_.packed + P::values(slice, stage) + warp * P::kWarpBytes + P::kWarpCodes;
+      reinterpret_cast<uint2*>(to)[(half * 4 + quad) * kGroups + group] = {of_pair(0), of_pair(1)};
     }
   }
 
