@@ -66,7 +66,7 @@ void linear_fp8_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& 
   const bool few = fits_few_pair(first.weight, second.weight, rows);
   std::optional<Mixes> mixes;
   if (few)
-    mixes = queue.held().take_mixes(rows, {written_by(first, rows), written_by(second, rows)});
+    mixes = queue.held().take_mixes(rows, {x, written_by(first, rows), written_by(second, rows)});
   Scratch scratch(queue);
   const QuantizedRows quantized = quantize_rows(queue, scratch, x.data, rows, x.extent(1));
   if (few) {

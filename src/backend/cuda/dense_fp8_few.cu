@@ -290,7 +290,7 @@ bool linear_fp8_few_pair(Queue& queue, const View<const bf16>& x, const Fp8Produ
   other.of.norm_sums += 1 + Few8::kTokens * kMaxNormTiles;
   const int blocks = tiles * chunks;
   const Bytes written[] = {written_by(first, rows), written_by(second, rows)};
-  const auto mixes = queue.held().take_mixes(rows, {written[0], written[1]});
+  const auto mixes = queue.held().take_mixes(rows, {x, written[0], written[1]});
   // Products with BF16 weights have a kernel of their own, which runs beside this one.
   const auto of_mixes = mixes ? memory_of(*mixes) : MixMemory{};
   std::optional<HeldCompression> behind;

@@ -82,6 +82,22 @@ std::optional<HeldCompression> HeldOperation::take_compression(
   return taken;
 }
 
+std::optional<Mixes> HeldOperation::take_mixes(int64_t tokens,
+                                               std::initializer_list<Bytes> touched) {
+  if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
+  const auto [stream, pre_out, post, comb] = memory_of(*mixes_);
+  const auto keeps_order = [&](const auto& args) {
+    return !meets(args, {stream}, {pre_out, post, comb});
+  };
+  bool may_wait = std::holds_alternative<std::monostate>(operation_) &&
+                  !overlap(touched, {stream, pre_out, post, comb});
+  for (int i = 0; i < products_.count; ++i)
+    may_wait &= keeps_order(products_.of[static_cast<size_t>(i)]);
+  if (entries_) may_wait &= keeps_order(*entries_);
+  if (keys_) may_wait &= keeps_order(*keys_);
+  return may_wait ? std::exchange(mixes_, std::nullopt) : std::nullopt;
+}
+
 void HeldOperation::start_collapse(Queue& queue) {
   if (const auto held = std::exchange(collapse_, std::nullopt))
     collapse_apart(queue, held->collapse, held->expand);

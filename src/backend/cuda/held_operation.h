@@ -126,14 +126,10 @@ class HeldOperation {
     if (!collapse_ || !fits(*collapse_)) return std::nullopt;
     return std::exchange(collapse_, std::nullopt);
   }
-  // Of so many tokens, for a kernel that writes this: for blocks of the kernel (up to
-  // kMostMixTokens), or for one beside it.
-  std::optional<Mixes> take_mixes(int64_t tokens, std::initializer_list<Bytes> written) {
-    if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
-    const auto [stream, pre_out, post, comb] = memory_of(*mixes_);
-    return overlap(written, {stream, pre_out, post, comb}) ? std::nullopt
-                                                           : std::exchange(mixes_, std::nullopt);
-  }
+  // Of so many tokens, for a kernel that reads or writes this, and before which everything else
+  // that is held may be started: for blocks of the kernel (up to kMostMixTokens), or for one
+  // beside it.
+  std::optional<Mixes> take_mixes(int64_t tokens, std::initializer_list<Bytes> touched);
 
   // What a kernel writes that another reads before it waits for its inputs.
   void note_written(const Bytes& memory) {

@@ -550,6 +550,29 @@ TEST_P(HeldOperation, ACollapseWhoseInputsTheNextOverwrites) {
   operations_.expect_same_bytes_together();
 }
 
+// The coefficients are made of the stream as it was before.
+TEST_P(HeldOperation, ACollapseWhoseStreamAHeldProductOverwrites) {
+  const auto add_collapse_and_product = [&] {
+    const HyperExpandArgs expand = expand_args();
+    operations_.add(cuda::hyper_expand, expand);
+    // Which is not held back with the collapse.
+    operations_.add(cuda::draft_tap, Operations::on_device(DraftTapArgs{
+                                         .stream = random_.bf16s({tokens(), kCopies, kDim}),
+                                         .taps = random_.tensor<bf16>({tokens(), 1, kDim})}));
+    const HyperCollapseArgs collapse = collapse_of(expand.stream);
+    operations_.add(cuda::hyper_collapse, collapse);
+    LinearArgs product = plain_of(on_device(random_.bf16s({tokens(), kDim})), 128, false);
+    product.y.data = expand.stream.data;
+    operations_.add(cuda::linear, product);
+    return View<bf16>(collapse.x);
+  };
+  operations_.add(cuda::route, route_of(add_collapse_and_product(), 384));
+  const View<bf16> x = add_collapse_and_product();
+  operations_.add(cuda::linear, linear_of(x, 1280, true));
+  operations_.add(cuda::linear, linear_of(x, 512, true));
+  operations_.expect_same_bytes_together();
+}
+
 TEST_P(HeldOperation, ACollapseBeforeOtherProducts) {
   const auto add_collapsed = [&] {
     const HyperExpandArgs expand = expand_args();

@@ -347,10 +347,10 @@ void route_few(Queue& queue, const RouteArgs& args) {
   std::optional<Mixes> mixes, beside;
   const auto multiprocessors = static_cast<unsigned>(queue.multiprocessors());
   if (few.routing.tokens > kMostMixTokens) {
-    beside = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
+    beside = queue.held().take_mixes(few.routing.tokens, {args.x, args.ids, args.weights});
     few.late = beside.has_value();
   } else if (shape_of(few, true).blocks.x <= multiprocessors) {
-    mixes = queue.held().take_mixes(few.routing.tokens, {args.ids, args.weights});
+    mixes = queue.held().take_mixes(few.routing.tokens, {args.x, args.ids, args.weights});
   }
   LaunchShape shape = shape_of(few, mixes.has_value());
   // A block a token chooses.
