@@ -6,7 +6,11 @@ namespace {
 template <Pass pass>
 void launch_both(Queue& queue, const ExpertsStep& step, const PassArguments& args) {
   const bool wide = step.plan.any_wide();
-  if (wide) launch_wide<pass>(queue, step, args, true);
+  if (wide && step.plan.many_rows()) {
+    launch_wide<pass, Kind::many>(queue, step, args, true);
+  } else if (wide) {
+    launch_wide<pass, Kind::wide>(queue, step, args, true);
+  }
   launch_narrow<pass>(queue, step, args, !wide);
 }
 

@@ -3,6 +3,8 @@
 // each.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cuda/launch.h"
 #include "backend/cuda/moe_experts_later_rows.cuh"
 #include "backend/cuda/moe_experts_parts.h"
@@ -14,18 +16,19 @@ namespace cachalot::cuda {
 
 enum class Pass { gate_up, down };
 
-// Which kernel: for wide tiles; for narrow ones; for narrow ones of at most 8 rows, with items of
-// half as many matrix rows, which suit few tokens: their items are so few that how they divide
-// among the multiprocessors is what counts.
-enum class Kind { wide, narrow, low };
+// Which kernel: for wide tiles; for these where experts have many rows; for narrow ones; for narrow
+// ones of at most 8 rows, with items of half as many matrix rows, which suit few tokens: their
+// items are so few that how they divide among the multiprocessors is what counts.
+enum class Kind { wide, many, narrow, low };
 
 // What a kernel is built for.
 template <Kind kind>
 struct Shape {
-  static constexpr bool kWide = kind == Kind::wide;
+  static constexpr bool kWide = kind == Kind::wide || kind == Kind::many;
   static constexpr int kRows = kWide ? kWideRows : kind == Kind::narrow ? kNarrowRows : kLowRows;
   static constexpr int kSides = kRows / kStageRows;  // pieces of 64 rows
-  static constexpr int kColumns = kWide                  ? kWideColumns
+  static constexpr int kColumns = kind == Kind::many     ? kManyColumns
+                                  : kind == Kind::wide   ? kWideColumns
                                   : kind == Kind::narrow ? kNarrowColumns
                                                          : kLowColumns;
   // Stages of the layout that a place holds. Narrow tiles take several of FP4, for a copy costs the
@@ -35,14 +38,16 @@ struct Shape {
   // A place: activations in atoms of 1024 bytes, then each side's codes, then each side's scales.
   static constexpr int kFp4Bytes =
       kFp4Stages * (kColumns * 256 + kSides * (8 * kFp4OctetBytes + 256));
+  // Of the shared expert a wide tile has up to kWideColumns.
+  static constexpr int kFp8Columns = kWide ? kWideColumns : kColumns;
   static constexpr int kFp8Bytes =
-      (kFp8Stages * (kColumns * 256 + kSides * (8 * kFp8OctetBytes + 32)) + 1023) / 1024 * 1024;
+      (kFp8Stages * (kFp8Columns * 256 + kSides * (8 * kFp8OctetBytes + 32)) + 1023) / 1024 * 1024;
   // FP8 weights take twice the room. The wide kernel has fewer places then, and a ring begins anew
   // where formats change.
   static constexpr bool kTwoRings = kWide;
-  static constexpr int kPlaces = 4, kFp8Places = kTwoRings ? 3 : 4;
+  static constexpr int kPlaces = kind == Kind::many ? 3 : 4, kFp8Places = kTwoRings ? 3 : 4;
   static constexpr int kFp8PlaceBytes = kTwoRings ? kFp8Bytes : kFp4Bytes;
-  static constexpr int kRingBytes = kPlaces * kFp4Bytes;
+  static constexpr int kRingBytes = std::max(kPlaces * kFp4Bytes, kFp8Places* kFp8PlaceBytes);
   static constexpr int kBarriers = kPlaces + (kTwoRings ? kFp8Places : 0);
   static constexpr int kConsumers = 256;
 
@@ -51,7 +56,6 @@ struct Shape {
   static constexpr int columns(int rows) { return kWide ? wide_class(rows) : narrow_class(rows); }
 
   static_assert(kFp4Bytes % 1024 == 0 && kFp8Bytes <= kFp8PlaceBytes);
-  static_assert(kFp8Places * kFp8PlaceBytes <= kRingBytes);
 };
 
 // The ring of items of a format.
@@ -92,14 +96,14 @@ struct PassArguments {
 // Start the kernel of a pass for tiles of a width; `first`: see PassArguments.
 template <Pass pass>
 void launch_narrow(Queue& queue, const ExpertsStep& step, PassArguments args, bool first);
-template <Pass pass>
+template <Pass pass, Kind kind>
 void launch_wide(Queue& queue, const ExpertsStep& step, PassArguments args, bool first);
 
 // What both kernels are given besides.
 template <Pass pass, Kind kind>
 PassArguments completed(const ExpertsStep& step, PassArguments args, bool first) {
   const ExpertsPlan& plan = step.plan;
-  constexpr bool kWide = kind == Kind::wide;
+  constexpr bool kWide = Shape<kind>::kWide;
   const bool with_shared = kWide == plan.any_wide();
   args.tiles = kWide ? step.wide_tiles : step.narrow_tiles;
   args.tile_count = step.tile_counts + (kWide ? 1 : 0);

@@ -44,8 +44,8 @@ __device__ void for_each_pair(const int32_t* ids, int pairs, Visit visit) {
 using Extent = uint64_t;
 constexpr Extent kOnlyRows = ~Extent{0} << 32;
 
-__device__ Extent extent_of(int count) {
-  const auto tiles = static_cast<Extent>(tiles_of(count, kWideColumns));
+__device__ Extent extent_of(int count, int64_t wide_columns) {
+  const auto tiles = static_cast<Extent>(tiles_of(count, wide_columns));
   return static_cast<Extent>(in_whole_atoms(count)) << 32 |
          (count > kNarrowColumns ? tiles : static_cast<Extent>(count > 0) << 16);
 }
@@ -88,8 +88,8 @@ __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers& matri
   const bool is_wide = count > kNarrowColumns;
   ExpertTile* tile =
       is_wide ? step.wide_tiles + wide_of(before) : step.narrow_tiles + narrow_of(before);
-  const int columns =
-      static_cast<int>(columns_per_tile(count, is_wide ? kWideColumns : kNarrowColumns));
+  const int columns = static_cast<int>(
+      columns_per_tile(count, is_wide ? step.plan.wide_columns() : kNarrowColumns));
   for (int r = end; r < row + in_whole_atoms(count); ++r) step.row_weights[r] = 0;
   for (; row < end; row += columns, ++tile) *tile = {matrices, row, min(columns, end - row)};
 }
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
     const int before = e < experts ? counts[e] : 0;
     const int count = e < experts ? before + counts[experts + e] : 0;
     if (writes_tiles && first > 0 && e < experts) matrices = step.experts[e];
-    Extent of_expert = extent_of(count);
+    Extent of_expert = extent_of(count, step.plan.wide_columns());
     if (writes_tiles && is_elsewhere(matrices)) of_expert &= kOnlyRows;
     const Extent extent = scan_block(of_expert, sums, total);
     if (e >= experts) continue;

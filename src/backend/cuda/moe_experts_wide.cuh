@@ -8,9 +8,8 @@
 
 namespace cachalot::cuda {
 
-using S = Shape<Kind::wide>;  // of this kernel
-
-constexpr int kWideThreads = S::kConsumers + 128;
+constexpr int kWideConsumers = Shape<Kind::wide>::kConsumers;
+constexpr int kWideThreads = kWideConsumers + 128;
 
 // The descriptor of activations at `address`: atoms of 8 rows of 128 bytes, those of the next 8
 // rows 2048 further. Its upper half is the same for all.
@@ -24,11 +23,11 @@ __device__ inline uint64_t activations_at(uint32_t address) {
 // while the codes of the rows whose group ended before them are expanded into the other half of
 // `steps`; codes are on their way from shared memory before that. `first`: the sums start here.
 // `done` is the place before, if there is one.
-template <Pass pass, int kN, class Rows, bool first>
+template <Pass pass, Kind kind, int kN, class Rows, bool first>
 __device__ __forceinline__ void add_stage(WideConsumer& consumer, uint32_t codes, uint32_t scales,
                                           int& done, uint32_t (&steps)[2][2][2][4],
                                           WideSums<kN>& sums) {
-  using R = Ring<Kind::wide, Rows::kShared>;
+  using R = Ring<kind, Rows::kShared>;
   Position& position = consumer.positions[R::kIndex];
   const int place = position.place;
   const uint32_t at = consumer.ring + place * R::kPlaceBytes;
@@ -70,11 +69,11 @@ __device__ __forceinline__ void add_stage(WideConsumer& consumer, uint32_t codes
 // Sums over all inputs. The first stage stands apart so that the compiler sees the sums begin
 // there: if it were to believe that they may begin with what an earlier item left, all tile widths'
 // sums would need registers at once.
-template <Pass pass, int kN, class Rows>
+template <Pass pass, Kind kind, int kN, class Rows>
 __device__ __forceinline__ void multiply(WideConsumer& consumer, int stages, WideSums<kN>& sums) {
   consumer.forget();
-  using R = Ring<Kind::wide, Rows::kShared>;
-  const PlaceParts<Kind::wide> parts(Rows::kShared, kN);
+  using R = Ring<kind, Rows::kShared>;
+  const PlaceParts<kind> parts(Rows::kShared, kN);
   const int octet = consumer.octet<pass>();
   const uint32_t codes =
       parts.weights + consumer.group * 2 * parts.side_bytes() + octet * Rows::kOctetBytes;
@@ -82,20 +81,20 @@ __device__ __forceinline__ void multiply(WideConsumer& consumer, int stages, Wid
       parts.scales() + consumer.group * 2 * parts.scale_bytes + octet * Rows::kScaleBytes;
   uint32_t steps[2][2][2][4];
   int done = 0;
-  add_stage<pass, kN, Rows, true>(consumer, codes, scales, done, steps, sums);
+  add_stage<pass, kind, kN, Rows, true>(consumer, codes, scales, done, steps, sums);
   for (int stage = 1; stage < stages; ++stage)
-    add_stage<pass, kN, Rows, false>(consumer, codes, scales, done, steps, sums);
+    add_stage<pass, kind, kN, Rows, false>(consumer, codes, scales, done, steps, sums);
   wgmma_wait<0>();
 #pragma unroll
   for (int m = 0; m < 2; ++m) wgmma_hold(sums[m]);
   consumer.template leave<R>(done);
 }
 
-template <Pass pass, int kN, class Rows>
+template <Pass pass, Kind kind, int kN, class Rows>
 __device__ __forceinline__ void run_item(WideConsumer& consumer, const PassArguments& args,
                                          const Item& item) {
   WideSums<kN> sums;
-  multiply<pass, kN, Rows>(consumer, args.depth / kStageDepth, sums);
+  multiply<pass, kind, kN, Rows>(consumer, args.depth / kStageDepth, sums);
   consumer.forget();
   if constexpr (pass == Pass::gate_up) {
     finish_gate_up<kN>(consumer, args, item, sums);
@@ -104,16 +103,22 @@ __device__ __forceinline__ void run_item(WideConsumer& consumer, const PassArgum
   }
 }
 
-template <Pass pass>
+template <Pass pass, Kind kind>
 __device__ __forceinline__ void consume(WideConsumer consumer, const PassArguments& args) {
   Item item;
-#define CACHALOT_COLUMNS(N, Rows)                  \
-  case N:                                          \
-    run_item<pass, N, Rows>(consumer, args, item); \
+#define CACHALOT_COLUMNS(N, Rows)                        \
+  case N:                                                \
+    run_item<pass, kind, N, Rows>(consumer, args, item); \
     break;
   for (int round = 0; item.read(args, round); ++round) {
     Item::bring_near(args, round + 1);
     const int columns = wide_class(item.tile.rows);
+    if constexpr (kind == Kind::many) {
+      if (columns > kWideColumns) {
+        run_item<pass, kind, kManyColumns, Fp4Rows<true>>(consumer, args, item);
+        continue;
+      }
+    }
     if (item.shared) {
       switch (columns) {
         CACHALOT_COLUMNS(32, Fp8Rows<true>)
@@ -141,9 +146,10 @@ __device__ __forceinline__ void consume(WideConsumer consumer, const PassArgumen
 #undef CACHALOT_COLUMNS
 }
 
-template <Pass pass>
+template <Pass pass, Kind kind>
 __global__ void __launch_bounds__(kWideThreads, 1)
     experts_wide(const __grid_constant__ PassArguments args) {
+  using S = Shape<kind>;
   extern __shared__ uint8_t shared[];
   __shared__ Barrier full[S::kBarriers], empty[S::kBarriers];
   if (threadIdx.x == 0) {
@@ -159,10 +165,9 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 2) {
     give_registers<40>();
-    const int warp = (threadIdx.x - S::kConsumers) / 32;
+    const int warp = (threadIdx.x - kWideConsumers) / 32;
     const auto fill = [&]<Copies copies> {
-      Producer<pass, Kind::wide, copies>(args, ring, shared_address(full), shared_address(empty))
-          .run();
+      Producer<pass, kind, copies>(args, ring, shared_address(full), shared_address(empty)).run();
     };
     if (warp == 0) fill.template operator()<Copies::weights>();
     if (warp == 1) fill.template operator()<Copies::activations>();
@@ -177,15 +182,15 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     take_registers<232>();
     if (args.first) wait_for_inputs();
     let_next_start();
-    consume<pass>({ring,
-                   ring + S::kRingBytes + warpgroup * kWideResultBytes,
-                   shared_address(full),
-                   shared_address(empty),
-                   args.cluster == 2 ? blockIdx.x % 2 ^ 1 : blockIdx.x % 2,
-                   warpgroup,
-                   static_cast<int>(threadIdx.x % 128),
-                   {}},
-                  args);
+    consume<pass, kind>({ring,
+                         ring + S::kRingBytes + warpgroup * kWideResultBytes,
+                         shared_address(full),
+                         shared_address(empty),
+                         args.cluster == 2 ? blockIdx.x % 2 ^ 1 : blockIdx.x % 2,
+                         warpgroup,
+                         static_cast<int>(threadIdx.x % 128),
+                         {}},
+                        args);
     if (!args.first) wait_for_inputs();
   }
   // The other block may still arrive at this one's barriers.
@@ -195,13 +200,13 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
 }
 
-template <Pass pass>
+template <Pass pass, Kind kind>
 void launch_wide(Queue& queue, const ExpertsStep& step, PassArguments args, bool first) {
-  args = completed<pass, Kind::wide>(step, args, first);
-  launch(queue, "moe_experts", experts_wide<pass>,
+  args = completed<pass, kind>(step, args, first);
+  launch(queue, "moe_experts", experts_wide<pass, kind>,
          {.blocks = dim3(queue.multiprocessors() / args.cluster * args.cluster),
           .threads = kWideThreads,
-          .shared_bytes = kWideSharedBytes,
+          .shared_bytes = kWideSharedBytes<kind>,
           .cluster = args.cluster},
          args);
 }

@@ -2,6 +2,6 @@
 
 namespace cachalot::cuda {
 
-template void launch_wide<Pass::down>(Queue&, const ExpertsStep&, PassArguments, bool);
+template void launch_wide<Pass::down, Kind::wide>(Queue&, const ExpertsStep&, PassArguments, bool);
 
 }  // namespace cachalot::cuda

@@ -2,6 +2,7 @@
 
 namespace cachalot::cuda {
 
-template void launch_wide<Pass::gate_up>(Queue&, const ExpertsStep&, PassArguments, bool);
+template void launch_wide<Pass::gate_up, Kind::wide>(Queue&, const ExpertsStep&, PassArguments,
+                                                     bool);
 
 }  // namespace cachalot::cuda

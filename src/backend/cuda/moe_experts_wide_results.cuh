@@ -10,7 +10,8 @@ namespace cachalot::cuda {
 // What a warpgroup has for it.
 constexpr int kAtomsAtOnce = 4;
 constexpr int kWideResultBytes = kAtomsAtOnce * 1024;
-constexpr int kWideSharedBytes = 1024 + Shape<Kind::wide>::kRingBytes + 2 * kWideResultBytes;
+template <Kind kind>
+constexpr int kWideSharedBytes = 1024 + Shape<kind>::kRingBytes + 2 * kWideResultBytes;
 
 // A thread of one of the two warpgroups that multiply.
 struct WideConsumer {

@@ -8,7 +8,7 @@ namespace cachalot::cuda {
 namespace {
 
 TEST(ExpertsPlan, TilesHoldAllColumnsAndNoneIsEmpty) {
-  for (const int64_t most : {int64_t{kNarrowColumns}, int64_t{kWideColumns}})
+  for (const int64_t most : {int64_t{kNarrowColumns}, int64_t{kWideColumns}, int64_t{kManyColumns}})
     for (int64_t columns = 1; columns < 20000; ++columns) {
       const int64_t tiles = tiles_of(columns, most), each = columns_per_tile(columns, most);
       ASSERT_LE(each, most);
@@ -21,9 +21,9 @@ TEST(ExpertsPlan, TilesHoldAllColumnsAndNoneIsEmpty) {
 TEST(ExpertsPlan, AClassHoldsItsColumns) {
   for (int columns = 1; columns <= kNarrowColumns; ++columns)
     EXPECT_GE(narrow_class(columns), columns);
-  for (int columns = 1; columns <= kWideColumns; ++columns) {
+  for (int columns = 1; columns <= kManyColumns; ++columns) {
     EXPECT_GE(wide_class(columns), columns);
-    EXPECT_LE(wide_class(columns), kWideColumns);
+    EXPECT_LE(wide_class(columns), columns <= kWideColumns ? kWideColumns : kManyColumns);
   }
 }
 

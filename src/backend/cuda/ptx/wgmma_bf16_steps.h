@@ -19,6 +19,7 @@ namespace cachalot::cuda {
 #define CACHALOT_STEP_D_56 CACHALOT_STEP_D_48, CACHALOT_STEP_D_8(48)
 #define CACHALOT_STEP_D_64 CACHALOT_STEP_D_56, CACHALOT_STEP_D_8(56)
 #define CACHALOT_STEP_D_72 CACHALOT_STEP_D_64, CACHALOT_STEP_D_8(64)
+#define CACHALOT_STEP_D_80 CACHALOT_STEP_D_72, CACHALOT_STEP_D_8(72)
 #define CACHALOT_STEP_NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define CACHALOT_STEP_NAMES_16 CACHALOT_STEP_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define CACHALOT_STEP_NAMES_24 CACHALOT_STEP_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
@@ -28,6 +29,8 @@ namespace cachalot::cuda {
 #define CACHALOT_STEP_NAMES_56 CACHALOT_STEP_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define CACHALOT_STEP_NAMES_64 CACHALOT_STEP_NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define CACHALOT_STEP_NAMES_72 CACHALOT_STEP_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+
+#define CACHALOT_STEP_NAMES_80 CACHALOT_STEP_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
 
 #define CACHALOT_WGMMA_STEP(N, D, NAMES, A, B, ACCUMULATE)                                         \
   if constexpr (kN == N) {                                                                         \
@@ -44,7 +47,7 @@ namespace cachalot::cuda {
 template <int kN>
 __device__ __forceinline__ void wgmma_bf16_step(float (&d)[kN / 2], const uint32_t (&a)[4],
                                                 uint64_t b, bool accumulate) {
-  static_assert(kN == 8 || (kN % 16 == 0 && kN <= 144));
+  static_assert(kN == 8 || (kN % 16 == 0 && kN <= 160));
 #define CACHALOT_STEP_D_4 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
   CACHALOT_WGMMA_STEP(8, CACHALOT_STEP_D_4, "%0,%1,%2,%3", "%4,%5,%6,%7", "%8", "%9")
 #undef CACHALOT_STEP_D_4
@@ -66,6 +69,8 @@ __device__ __forceinline__ void wgmma_bf16_step(float (&d)[kN / 2], const uint32
                       "%69")
   CACHALOT_WGMMA_STEP(144, CACHALOT_STEP_D_72, CACHALOT_STEP_NAMES_72, "%72,%73,%74,%75", "%76",
                       "%77")
+  CACHALOT_WGMMA_STEP(160, CACHALOT_STEP_D_80, CACHALOT_STEP_NAMES_80, "%80,%81,%82,%83", "%84",
+                      "%85")
 }
 
 #undef CACHALOT_WGMMA_STEP
@@ -87,6 +92,8 @@ __device__ __forceinline__ void wgmma_bf16_step(float (&d)[kN / 2], const uint32
 #undef CACHALOT_STEP_D_64
 #undef CACHALOT_STEP_NAMES_64
 #undef CACHALOT_STEP_D_72
+#undef CACHALOT_STEP_D_80
 #undef CACHALOT_STEP_NAMES_72
+#undef CACHALOT_STEP_NAMES_80
 
 }  // namespace cachalot::cuda
