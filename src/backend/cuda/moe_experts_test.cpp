@@ -87,8 +87,9 @@ TEST(GpuExperts, TokensAloneInTurnAreTheSameAsTogether) {
     int64_t experts, choices, dim, width;
   };
   std::vector<MoeExpertsArgs> together;
-  for (const Shape& shape : {Shape{9, 7, 1024, 512}, Shape{3, 1, 1536, 512}, Shape{4, 2, 512, 1152},
-                             Shape{8, 6, 2560, 1280}, Shape{8, 7, 5120, 512}}) {
+  for (const Shape& shape :
+       {Shape{9, 7, 1024, 512}, Shape{3, 1, 1536, 512}, Shape{4, 2, 512, 1152},
+        Shape{8, 6, 2560, 1280}, Shape{8, 7, 5120, 512}, Shape{4, 2, 512, 768}}) {
     together.push_back(
         some_experts(random, kTokens, shape.experts, shape.choices, shape.dim, shape.width));
     run_on_gpu(together.back());

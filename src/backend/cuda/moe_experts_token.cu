@@ -41,7 +41,9 @@ struct Warp {
   uint32_t maxima;    // [teams][4]
   float* ups;         // [shared units][32]
   uint16_t* outputs;  // [columns][kMostOctets * 8]
-  uint32_t ring;
+  // This lane's: of the pair of places that is next to be read and to be filled again, and of
+  // that together with the other pair.
+  uint32_t pair, both_pairs;
   int warp, lane;
   // Of what is being copied, this lane's; after each place a step.
   const uint8_t *codes0, *codes1, *scales;
@@ -49,7 +51,6 @@ struct Warp {
   bool copying;
   int next_job = 0;
   Choices choices{};
-  uint32_t place = 0;  // that is next to be read, and to be filled again
 
   // A warp's jobs: its team's units, then its strips of w2: octets of the shared expert, pairs of
   // octets of the others.
@@ -135,70 +136,83 @@ struct Warp {
     }
     ++next_job;
   }
-  // Of a job's `own` format, or of what comes next, if anything does.
-  template <class Part, bool own>
-  __device__ __forceinline__ void copy_to(uint32_t its_place) {
+  // What lies `ahead` stages on, of a job's `own` format, or one stage after the other of what
+  // comes next, if anything does.
+  template <class Part, bool own, int ahead>
+  __device__ __forceinline__ void copy_to(uint32_t to) {
     if (own || copying) {
-      const uint32_t to = ring + its_place + lane * 16;
-      copy_streamed_16(to, codes0);
-      copy_streamed_16(to + kHalfBytes, codes1);
-      if (lane < 4) copy_streamed_16(to + kScalesAt, scales);
-      codes0 += own ? 8 * Part::kOctetBytes : codes_step;
-      codes1 += own ? 8 * Part::kOctetBytes : codes_step;
-      scales += own ? Part::kStageScaleBytes : scales_step;
+      constexpr int kCodes = own ? ahead * 8 * Part::kOctetBytes : 0;
+      copy_streamed_16(to, codes0 + kCodes);
+      copy_streamed_16(to + kHalfBytes, codes1 + kCodes);
+      if (lane < 4)
+        copy_streamed_16(to + kScalesAt, scales + (own ? ahead * Part::kStageScaleBytes : 0));
+      if (!own) {
+        codes0 += codes_step;
+        codes1 += codes_step;
+        scales += scales_step;
+      }
     }
     commit_copies();
   }
-  __device__ __forceinline__ void advance() {
-    place = place + kPlaceBytes == kRingBytes ? 0 : place + kPlaceBytes;
-  }
   __device__ __forceinline__ void fill() {
 #pragma unroll 1
-    for (int i = 0; i < kPlaces; ++i) {
-      copy_to<Fp4Part, false>(place);
-      advance();
+    for (int i = 0; i < kPlaces / 2; ++i) {
+      copy_to<Fp4Part, false, 0>(pair);
+      copy_to<Fp4Part, false, 0>(pair + kPlaceBytes);
+      pair = both_pairs - pair;
     }
   }
 
-  // Multiplies what has been loaded while it loads the place after, and refills the place before
-  // that. `block_bytes`: from the inputs of a block of 32 to the next one's.
-  template <class Part, bool own>
-  __device__ __forceinline__ void read_places(Part& part, uint32_t& in, int block_bytes, int places,
-                                              float (&sums)[4]) {
-#pragma unroll 2
-    for (int i = 0; i < places; ++i) {
-      wait_copies<kPlaces - 2>();
-      __syncwarp();
-      const uint32_t before = place;
-      advance();
-      Part next;
-      next.load(ring + place, lane);
-      uint4 inputs_of[4];
+  template <class Part>
+  __device__ __forceinline__ static void multiply_place(const Part& part,
+                                                        const uint4 (&inputs_of)[4],
+                                                        float (&sums)[4]) {
 #pragma unroll
-      for (int block = 0; block < 4; ++block)
-        inputs_of[block] = load_shared_4(in + block * block_bytes);
-      in += 4 * block_bytes;
-      copy_to<Part, own>(before);
-#pragma unroll
-      for (int block = 0; block < 4; ++block) {
-        uint32_t steps[2][4];
-        part.expand(block, steps);
-        mma_bf16_step(sums, steps[0], inputs_of[block].x, inputs_of[block].y);
-        mma_bf16_step(sums, steps[1], inputs_of[block].z, inputs_of[block].w);
-      }
-      part = next;
+    for (int block = 0; block < 4; ++block) {
+      uint32_t steps[2][4];
+      part.expand(block, steps);
+      mma_bf16_step(sums, steps[0], inputs_of[block].x, inputs_of[block].y);
+      mma_bf16_step(sums, steps[1], inputs_of[block].z, inputs_of[block].w);
     }
   }
-  // Places of a job: of which it copies what it reads later, and the last, where the next one's
-  // come.
+  __device__ __forceinline__ static void load_inputs(uint32_t in, uint4 (&inputs_of)[4]) {
+#pragma unroll
+    for (int block = 0; block < 4; ++block) inputs_of[block] = load_shared_4(in + block * 64);
+  }
+  // Multiplies pairs of places: what has been loaded, while it loads the place after, and refills
+  // the place before that. Of a job it copies what it reads later, but for the last places,
+  // where the next one's come.
   template <class Part, bool own>
-  __device__ __forceinline__ void multiply(uint32_t& in, int block_bytes, int places,
-                                           float (&sums)[4]) {
-    Part part;
+  __device__ __forceinline__ void multiply(uint32_t& in, int pairs, float (&sums)[4]) {
     wait_copies<kPlaces - 1>();
     __syncwarp();
-    part.load(ring + place, lane);
-    read_places<Part, own>(part, in, block_bytes, places, sums);
+    Part first;
+    first.load(pair, lane);
+#pragma unroll 1
+    for (int i = 0; i < pairs; ++i) {
+      uint4 inputs_of[4];
+      Part second;
+      wait_copies<kPlaces - 2>();
+      __syncwarp();
+      second.load(pair + kPlaceBytes, lane);
+      load_inputs(in, inputs_of);
+      copy_to<Part, own, 0>(pair);
+      multiply_place(first, inputs_of, sums);
+      const uint32_t before = pair;
+      pair = both_pairs - pair;
+      wait_copies<kPlaces - 2>();
+      __syncwarp();
+      first.load(pair, lane);
+      load_inputs(in + 256, inputs_of);
+      copy_to<Part, own, 1>(before + kPlaceBytes);
+      in += 512;
+      if (own) {
+        codes0 += 2 * 8 * Part::kOctetBytes;
+        codes1 += 2 * 8 * Part::kOctetBytes;
+        scales += 2 * Part::kStageScaleBytes;
+      }
+      multiply_place(second, inputs_of, sums);
+    }
   }
 
   // This lane has a hidden value, in all columns alike: of octet w, place g. Pairs of places are a
@@ -228,10 +242,9 @@ struct Warp {
 
   // All blocks' values of some columns into shared memory, by `warps` warps of which this is number
   // `which`. Of the released model's a thread has four pieces, all asked for at once, and again
-  // only while they are not there: others still read matrices. `block_bytes`: of 32 values there.
+  // only while they are not there: others still read matrices.
   __device__ __forceinline__ void collect(const uint32_t* values, int column, int columns,
-                                          uint32_t to, int block_bytes, int which,
-                                          int warps) const {
+                                          uint32_t to, int which, int warps) const {
     constexpr int kAtOnce = 4;
     const int of_block = columns * 4, pieces = step.units() * of_block;
     for (int first = which * 32 + lane; first < pieces; first += kAtOnce * warps * 32) {
@@ -242,7 +255,7 @@ struct Warp {
         const int piece = min(first + i * warps * 32, pieces - 1);
         const int block = piece / of_block, in_block = piece % of_block;
         places[i] = block * (kColumns * 4) + column * 4 + in_block;
-        targets[i] = block * block_bytes + in_block * 16;
+        targets[i] = block * 64 + in_block / 4 * step.column_bytes() + in_block % 4 * 16;
       }
       bool missing[kAtOnce], any;
 #pragma unroll
@@ -299,8 +312,8 @@ struct Warp {
     const int shared_warps = share.octets, others = kWarps - shared_warps;
     const bool of_shared = has_shared_strip();
     collect(values, of_shared ? step.choices : 0, of_shared ? 1 : step.choices,
-            of_shared ? shared_row : hidden, of_shared ? 64 : 512,
-            of_shared ? warp : warp - shared_warps, of_shared ? shared_warps : others);
+            of_shared ? shared_row : hidden, of_shared ? warp : warp - shared_warps,
+            of_shared ? shared_warps : others);
     if (!of_shared && strips() > kWarps) arrive_threads_of(kBarrierOfAllRows, kThreads);
     sync_threads_of(of_shared ? kBarrierOfSharedRow : kBarrierOfRows,
                     (of_shared ? shared_warps : others) * 32);
@@ -325,21 +338,23 @@ struct Warp {
           is_unit ? warp / 4 + job * kTeams < 2 * share.shared_units : strip < share.octets;
       // With the rows of all experts columns differ.
       const bool columns = !is_unit && !is_shared;
-      uint32_t in = columns ? hidden + lane * 16 : (is_unit ? inputs : shared_row) + lane % 4 * 16;
-      const int block_bytes = columns ? 512 : 64, depth = is_unit ? step.dim : step.width;
+      uint32_t in = (columns   ? hidden + lane / 4 * step.column_bytes()
+                     : is_unit ? inputs
+                               : shared_row) +
+                    lane % 4 * 16;
       float sums[4] = {};
-      const int own_places = depth / kStageDepth - kPlaces;
+      const int own_pairs = ((is_unit ? step.dim : step.width) / kStageDepth - kPlaces) / 2;
       if (is_shared) {
-        multiply<Fp8Part, true>(in, block_bytes, own_places, sums);
+        multiply<Fp8Part, true>(in, own_pairs, sums);
       } else {
-        multiply<Fp4Part, true>(in, block_bytes, own_places, sums);
+        multiply<Fp4Part, true>(in, own_pairs, sums);
       }
       take_choices();
       begin_next();
       if (is_shared) {
-        multiply<Fp8Part, false>(in, block_bytes, kPlaces, sums);
+        multiply<Fp8Part, false>(in, kPlaces / 2, sums);
       } else {
-        multiply<Fp4Part, false>(in, block_bytes, kPlaces, sums);
+        multiply<Fp4Part, false>(in, kPlaces / 2, sums);
       }
       if (is_unit) {
         finish_unit(job, sums, values);
@@ -434,6 +449,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   const TokenShare share = step.plan.of(blockIdx.x);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const uint32_t ring = shared + step.rings_at() + warp * kRingBytes + threadIdx.x % 32 * 16;
   Warp w{.step = step,
          .share = share,
          .chosen = chosen,
@@ -445,7 +461,8 @@ __global__ void __launch_bounds__(kThreads, 1)
          .maxima = shared_address(maxima),
          .ups = ups,
          .outputs = outputs,
-         .ring = shared + step.rings_at() + warp * kRingBytes,
+         .pair = ring,
+         .both_pairs = 2 * ring + 2 * kPlaceBytes,
          .warp = warp,
          .lane = static_cast<int>(threadIdx.x % 32)};
   w.run();
@@ -484,6 +501,8 @@ bool moe_experts_token_takes(const Queue& queue, const MoeExpertsArgs& args) {
   const TokenStep step = step_of(args, blocks, nullptr);
   if (step.width > kMostTokenWidth || step.shared_bytes() > kMostSharedBytes) return false;
   if (std::min(step.dim, step.width) < kPlaces * kStageDepth) return false;
+  // Places are read in pairs.
+  if (step.dim % (2 * kStageDepth) != 0 || step.width % (2 * kStageDepth) != 0) return false;
   for (int block = 0; block < blocks; ++block)
     if (step.plan.of(block).octets > kMostOctets ||
         step.plan.of(block).shared_units > kMostSharedUnits)

@@ -71,7 +71,11 @@ struct TokenStep {
   // others, the addresses of all experts, the rings.
   __host__ __device__ int shared_row_at() const { return dim * 2; }
   __host__ __device__ int hidden_at() const { return shared_row_at() + width * 2; }
-  __host__ __device__ int table_at() const { return hidden_at() + value_bytes(); }
+  // A hidden row's, so that rows of two columns lie in different banks.
+  __host__ __device__ int column_bytes() const { return width * 2 + 64; }
+  __host__ __device__ int table_at() const {
+    return hidden_at() + (kColumns * column_bytes() + 127) / 128 * 128;
+  }
   __host__ __device__ int rings_at() const {
     return table_at() + (experts * kPointerBytes + 127) / 128 * 128;
   }
@@ -165,19 +169,22 @@ __device__ inline ExpertPointers pointers_at(uint32_t address) {
   return out;
 }
 
-// What a place holds of matrix rows: two octets of FP4, or one of FP8.
+// What a place holds of matrix rows: two octets of FP4, or one of FP8. `at`: this lane's first
+// codes.
 struct Fp4Part : Fp4Rows<false> {
   static constexpr int kStageScaleBytes = 256;  // of 64 rows
   __device__ __forceinline__ void load(uint32_t at, int lane) {
+    const uint32_t place = at - lane * 16;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      Fp4Rows::load(half, at + half * kHalfBytes, at + kScalesAt + half * 32, lane);
+      Fp4Rows::load(half, place + half * kHalfBytes, place + kScalesAt + half * 32, lane);
   }
 };
 struct Fp8Part : Fp8Rows<false, 1> {
   static constexpr int kStageScaleBytes = 32;
   __device__ __forceinline__ void load(uint32_t at, int lane) {
-    Fp8Rows::load(0, at, at + kScalesAt, lane);
+    const uint32_t place = at - lane * 16;
+    Fp8Rows::load(0, place, place + kScalesAt, lane);
   }
 };
 
