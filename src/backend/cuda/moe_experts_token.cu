@@ -142,10 +142,11 @@ struct Warp {
   __device__ __forceinline__ void copy_to(uint32_t to) {
     if (own || copying) {
       constexpr int kCodes = own ? ahead * 8 * Part::kOctetBytes : 0;
-      copy_streamed_16(to, codes0 + kCodes);
-      copy_streamed_16(to + kHalfBytes, codes1 + kCodes);
+      copy_streamed_16(to, codes0 + kCodes, step.hint);
+      copy_streamed_16(to + kHalfBytes, codes1 + kCodes, step.hint);
       if (lane < 4)
-        copy_streamed_16(to + kScalesAt, scales + (own ? ahead * Part::kStageScaleBytes : 0));
+        copy_streamed_16(to + kScalesAt, scales + (own ? ahead * Part::kStageScaleBytes : 0),
+                         step.hint);
       if (!own) {
         codes0 += codes_step;
         codes1 += codes_step;
@@ -477,6 +478,7 @@ TokenStep step_of(const MoeExpertsArgs& args, int blocks, const ToldRoute* told)
           .choices = choices,
           .experts = static_cast<int>(args.experts.size()),
           .limit = args.limit,
+          .hint = static_cast<uint64_t>(CacheHint::evict_first),
           .shared = shared_pointers(args),
           .x = args.x.data,
           .ids = args.ids.data,

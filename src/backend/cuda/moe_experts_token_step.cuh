@@ -49,14 +49,20 @@ __device__ inline void store_shared_4(uint32_t address, uint4 words) {
 __device__ inline void arrive_threads_of(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
-__device__ __forceinline__ void copy_streamed_16(uint32_t to, const uint8_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+// `hint`: a CacheHint out of the kernel's parameters: as a constant it costs two instructions a
+// copy, and where the shared address is uniform too the assembler of CUDA 13.0 makes an illegal one
+// of it.
+__device__ __forceinline__ void copy_streamed_16(uint32_t to, const uint8_t* from, uint64_t hint) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "l"(hint)
+               : "memory");
 }
 
 struct TokenStep {
   TokenExpertsPlan plan;
   int dim, width, choices, experts;
   float limit;
+  uint64_t hint;  // of the copies of matrices, a CacheHint
   const ExpertPointers* table;
   ExpertPointers shared;
   const bf16* x;
