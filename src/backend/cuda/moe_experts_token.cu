@@ -376,55 +376,71 @@ struct Warp {
   }
 
   __device__ __forceinline__ void take_choices() {
-    choices.take(step, chosen);
+    if (step.told != nullptr) choices.take(step, chosen);
     wait_at(table_there, 0);
   }
-  // A piece of x; told word by word, or there already.
   __device__ __forceinline__ uint4 piece_of_x(int piece) const {
-    if (step.told == nullptr) return reinterpret_cast<const uint4*>(step.x)[piece];
+    return reinterpret_cast<const uint4*>(step.x)[piece];
+  }
+  // The same, told word by word.
+  __device__ __forceinline__ uint4 told_piece(int piece) const {
     uint4 words;
     while (!all_there(words = load_awaited_4(step.told->x + piece * 4))) __nanosleep(40);
     return make_uint4(~words.x, ~words.y, ~words.z, ~words.w);
   }
+  __device__ __forceinline__ void round_piece(int piece, const uint4& of_x) const {
+    uint32_t pairs[4];
+    rounded_pairs(of_x, pairs);
+    store_shared_4(inputs + piece * 16, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+  }
 
   __device__ __forceinline__ void run() {
-    const bool early = begins_with_shared_unit();
+    const bool early = begins_with_shared_unit(), told = step.told != nullptr;
+    const int words = step.value_bytes() / 4, thread = warp * 32 + lane;
+    const int pieces = step.dim / kPieceValues;
     if (early) {
       begin_next();
       fill();
     }
     // The router's kernel lets this one start when all is complete that came before it; of its own
     // this one takes what it tells (told_route.cuh), and waits for its end before y is written.
-    if (step.told == nullptr) wait_for_inputs();
+    if (!told) wait_for_inputs();
     const uint32_t turn = turn_of(*step.meeting);
-    const int words = step.value_bytes() / 4, thread = warp * 32 + lane;
-    // A block that starts late is told all at once.
-    uint32_t id = 0, weight = 0;
-    const bool finds = warp == kWarps - 1;
-    if (finds && step.told != nullptr) {
-      id = load_awaited(step.told->ids + lane % ToldRoute::kMostChoices);
-      weight = load_awaited(step.told->weights + lane % ToldRoute::kMostChoices);
+    uint4 of_x{};
+    if (told) {
+      // A block that starts late is told all at once.
+      uint32_t id = 0, weight = 0;
+      const bool finds = warp == kWarps - 1;
+      if (finds) {
+        id = load_awaited(step.told->ids + lane % ToldRoute::kMostChoices);
+        weight = load_awaited(step.told->weights + lane % ToldRoute::kMostChoices);
+      }
+      for (int piece = thread; piece < pieces; piece += kThreads)
+        round_piece(piece, told_piece(piece));
+      __syncthreads();
+      if (finds) chosen.find(step, id, weight);
+    } else {
+      // x is asked for beside the choice, and rounded once matrices are on their way.
+      if (thread < pieces) of_x = piece_of_x(thread);
+      choices.read(step);
     }
-    if (finds && step.told == nullptr) chosen.find(step, id, weight);
-    for (int piece = thread; piece < step.dim / kPieceValues; piece += kThreads) {
-      uint32_t pairs[4];
-      rounded_pairs(piece_of_x(piece), pairs);
-      store_shared_4(inputs + piece * 16, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
-    }
-    __syncthreads();
-    uint32_t* const values = step.values + turn * words;
-    uint32_t* const next = step.values + (turn ^ 1) * words;
-    for (int i = blockIdx.x * kThreads + thread; i < words; i += gridDim.x * kThreads) next[i] = 0;
-    if (finds && step.told != nullptr) chosen.find(step, id, weight);
     if (!early) {
       take_choices();
       begin_next();
       fill();
     }
+    if (!told) {
+      for (int piece = thread; piece < pieces; piece += kThreads)
+        round_piece(piece, piece == thread ? of_x : piece_of_x(piece));
+      __syncthreads();
+    }
+    uint32_t* const values = step.values + turn * words;
+    uint32_t* const next = step.values + (turn ^ 1) * words;
+    for (int i = blockIdx.x * kThreads + thread; i < words; i += gridDim.x * kThreads) next[i] = 0;
     run_jobs(values);
     add_outputs();
     // Every block has read it, else there were not all values.
-    if (blockIdx.x == 0 && thread == 0) step.meeting->turn = turn ^ 1;
+    if (blockIdx.x == gridDim.x - 1 && thread == 0) step.meeting->turn = turn ^ 1;
   }
 };
 

@@ -100,17 +100,12 @@ struct Chosen {
   __device__ void find(const TokenStep& step, uint32_t id, uint32_t weight) {
     const int lane = threadIdx.x % 32;
     if (lane < step.choices) {
-      if (step.told != nullptr) {
-        while (id == 0 || weight == 0) {
-          id = load_awaited(step.told->ids + lane);
-          weight = load_awaited(step.told->weights + lane);
-        }
-        ids[lane] = static_cast<int>(~id);
-        weights[lane] = __uint_as_float(~weight);
-      } else {
-        ids[lane] = step.ids[lane];
-        weights[lane] = step.weights[lane];
+      while (id == 0 || weight == 0) {
+        id = load_awaited(step.told->ids + lane);
+        weight = load_awaited(step.told->weights + lane);
       }
+      ids[lane] = static_cast<int>(~id);
+      weights[lane] = __uint_as_float(~weight);
     }
     __syncwarp();
     if (lane == 0) barrier_arrive(&there);
@@ -123,13 +118,22 @@ struct Choices {
   float weight = 0;
   int rank = INT_MAX;
 
-  // By a warp.
+  // By a warp: what another has found, or what lies where it was written.
   __device__ void take(const TokenStep& step, Chosen& chosen) {
-    const int lane = threadIdx.x % 32;
     barrier_wait(&chosen.there, 0);
+    set(step, chosen.ids, chosen.weights);
+  }
+  __device__ void read(const TokenStep& step) { set(step, step.ids, step.weights); }
+  // By all lanes, for one rank. 0 of the shared expert, which comes after the choices.
+  __device__ int id_of(int wanted, int choices) const { return of(id, wanted, choices); }
+  __device__ float weight_of(int wanted, int choices) const { return of(weight, wanted, choices); }
+
+ private:
+  __device__ void set(const TokenStep& step, const int32_t* ids, const float* weights) {
+    const int lane = threadIdx.x % 32;
     if (lane < step.choices) {
-      id = chosen.ids[lane];
-      weight = chosen.weights[lane];
+      id = ids[lane];
+      weight = weights[lane];
     }
     int before = 0;
     for (int i = 0; i < step.choices; ++i) {
@@ -138,11 +142,6 @@ struct Choices {
     }
     if (lane < step.choices) rank = before;
   }
-  // By all lanes, for one rank. 0 of the shared expert, which comes after the choices.
-  __device__ int id_of(int wanted, int choices) const { return of(id, wanted, choices); }
-  __device__ float weight_of(int wanted, int choices) const { return of(weight, wanted, choices); }
-
- private:
   template <class T>
   __device__ T of(T value, int wanted, int choices) const {
     const uint32_t its = __ballot_sync(~0u, rank == wanted);
