@@ -28,11 +28,12 @@ constexpr int64_t kTokenBlock = 512;
 constexpr int64_t kFewRows = kGroupRows, kManyRows = 128;
 static_assert(kManyRows % kGroupRows == 0 && kTokenBlock % (2 * kTokensOfTile) == 0);
 
-// A panel is kManyRows rows x this many groups of columns: 128 KB, in L2 beside the activations.
-constexpr int64_t kPanelGroups = 8;
-constexpr int64_t kPanelBytes = kPanelGroups * kGroupBytes;  // of kGroupRows rows
+// A panel is kGroupRows rows x this many groups of columns: 128 KB, in L2 beside the activations.
+// Long rather than tall: between panels sums leave the registers.
+constexpr int64_t kPanelGroups = 32;
+constexpr int64_t kPanelBytes = kPanelGroups * kGroupBytes;
 
-static_assert(sizeof(BlockSums) <= kManyRows / kGroupRows * kPanelBytes);
+static_assert(sizeof(BlockSums) <= kPanelBytes);
 
 constexpr int64_t kTileFloats = 256;
 constexpr int64_t kSumBytes = kManyRows * kTokenBlock * 4;
@@ -52,6 +53,16 @@ struct Activations {
 };
 
 // Sums of 32 rows and one or two token tiles: [4][16][16], rows of 16 whatever the tiles' widths.
+template <bool kTwo>
+CACHALOT_INLINE void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(2);
+  if constexpr (kTwo) {
+    _tile_zero(1);
+    _tile_zero(3);
+  }
+}
+
 template <bool kTwo>
 CACHALOT_INLINE void load_sums(const float* sums) {
   finish_stores();
@@ -135,7 +146,7 @@ void multiply_streaming(const Rows& rows, int64_t groups, Activations x, uint8_t
                         const Upcoming& upcoming) {
   Fetcher next(upcoming);
   const int64_t fetched = upcoming.bytes / (4 * groups) + 1;
-  load_sums<kTwo>(sums);
+  zero_sums<kTwo>();
   int64_t ready = 1 - kGroupsInFlight;
   const auto multiply_ready = [&](int64_t quarter) {
     next.step(fetched);
@@ -153,21 +164,25 @@ void multiply_streaming(const Rows& rows, int64_t groups, Activations x, uint8_t
 
 // ------------------------------------------------------------------------------------ many tokens
 
+// Adds a panel's products to the sums, or starts them.
 template <bool kTwo>
-CACHALOT_INLINE void multiply_panel(const uint8_t* panel, int64_t groups, Activations x,
+CACHALOT_INLINE void multiply_panel(const uint8_t* panel, int64_t groups, Activations x, bool first,
                                     float* sums) {
-  load_sums<kTwo>(sums);
+  if (first) {
+    zero_sums<kTwo>();
+  } else {
+    load_sums<kTwo>(sums);
+  }
   for (int64_t g = 0; g < groups; ++g) multiply_group<kTwo>(panel + g * kGroupBytes, x);
   store_sums<kTwo>(sums);
 }
 
 struct Scratch {
-  uint8_t* panel;  // [kManyRows / kGroupRows] panels of kGroupRows rows
-  float* sums;     // [pairs of token tiles][groups of rows][4][16][16]
+  uint8_t* panel;
+  float* sums;  // [pairs of token tiles][groups of rows][4][16][16]
 
   explicit Scratch(void* memory)
-      : panel(static_cast<uint8_t*>(memory)),
-        sums(reinterpret_cast<float*>(panel + kManyRows / kGroupRows * kPanelBytes)) {}
+      : panel(static_cast<uint8_t*>(memory)), sums(reinterpret_cast<float*>(panel + kPanelBytes)) {}
 };
 
 // One piece of work for a block of tokens.
@@ -182,9 +197,8 @@ class Piece {
         groups_(groups_of(p.weight.columns)),
         pairs_((x.tiles() + 1) / 2) {}
 
-  void multiply() const {
-    __builtin_memset(scratch_.sums, 0,
-                     static_cast<size_t>(pairs_ * row_groups_ * 4 * kTileFloats) * sizeof(float));
+  // The tokens' outputs, the first one's at row `first_token`.
+  void multiply(int64_t first_token) const {
     if (!scales_fold()) {
       multiply_scaling_sums();
     } else if (pairs_ == 1) {
@@ -199,16 +213,9 @@ class Piece {
     } else {
       multiply_panels();
     }
-  }
-
-  void put(int64_t first_token) const {
-    for (int64_t tile = 0; tile < x_.tiles(); ++tile) {
-      for (int64_t i = 0; i < row_groups_ * 2; ++i) {
-        const int64_t row = p_.first_row + i * 16;
-        if (row >= p_.last_row) continue;
-        put_tile(p_, first_token + tile * kTokensOfTile, x_.tokens_of(tile), row,
-                 sums(tile / 2, i / 2) + (i % 2 * 2 + tile % 2) * kTileFloats);
-      }
+    // Not before: a sum is read well after it was stored.
+    for (int64_t pair = 0; pair < pairs_; ++pair) {
+      for (int64_t i = 0; i < row_groups_; ++i) put(first_token, pair, i);
     }
   }
 
@@ -216,6 +223,17 @@ class Piece {
   Rows rows(int64_t i) const { return Rows(p_.weight, p_.first_row + i * kGroupRows, p_.last_row); }
   float* sums(int64_t pair, int64_t row_group) const {
     return scratch_.sums + (pair * row_groups_ + row_group) * 4 * kTileFloats;
+  }
+
+  // A pair's outputs of a group of rows.
+  void put(int64_t first_token, int64_t pair, int64_t row_group) const {
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t tile = 2 * pair + i % 2;
+      const int64_t row = p_.first_row + row_group * kGroupRows + i / 2 * 16;
+      if (tile >= x_.tiles() || row >= p_.last_row) continue;
+      put_tile(p_, first_token + tile * kTokensOfTile, x_.tokens_of(tile), row,
+               sums(pair, row_group) + i * kTileFloats);
+    }
   }
 
   bool scales_fold() const {
@@ -252,29 +270,28 @@ class Piece {
       for (int64_t i = 0; i < row_groups_; ++i) {
         const Rows rows_now = rows(i);
         for (int64_t g = 0; g < now; ++g) {
-          rows_now.decode(group + g, scratch_.panel + i * kPanelBytes + g * kGroupBytes, Nothing());
+          rows_now.decode(group + g, scratch_.panel + g * kGroupBytes, Nothing());
         }
+        each_pair([&]<bool kTwo>(int64_t pair, Activations x) {
+          x.advance(2 * group);
+          multiply_panel<kTwo>(scratch_.panel, now, x, group == 0, sums(pair, i));
+        });
       }
-      each_pair([&]<bool kTwo>(int64_t pair, Activations x) {
-        x.advance(2 * group);
-        for (int64_t i = 0; i < row_groups_; ++i) {
-          multiply_panel<kTwo>(scratch_.panel + i * kPanelBytes, now, x, sums(pair, i));
-        }
-      });
     }
   }
 
   // Block by block without scales, which the block's sums then take on.
   void multiply_scaling_sums() const {
-    alignas(64) float partial[4 * kTileFloats];
+    __builtin_memset(scratch_.sums, 0,
+                     static_cast<size_t>(pairs_ * row_groups_ * 4 * kTileFloats) * sizeof(float));
+    alignas(64) float partial[4 * kTileFloats] = {};
     for (int64_t i = 0; i < row_groups_; ++i) {
       const Rows rows_now = rows(i);
       for (int64_t block = 0; block < p_.weight.columns / kBlock; ++block) {
         rows_now.decode_unscaled(block, scratch_.panel);
         each_pair([&]<bool kTwo>(int64_t pair, Activations x) {
           x.advance(block / 2 * 2);
-          __builtin_memset(partial, 0, sizeof partial);
-          multiply_panel<kTwo>(scratch_.panel, 1, x, partial);
+          multiply_panel<kTwo>(scratch_.panel, 1, x, true, partial);
           float* total = sums(pair, i);
           for (int64_t line = 0; line < 4 * 16; ++line) {
             const F32 scale = splat(rows_now.scale(line / 32 * 16 + line % 16, block));
@@ -302,8 +319,7 @@ void multiply_with(const Product& p, const Scratch& scratch) {
       if (tokens == 1 && multiply_one<Rows>(p, x, done, sums)) continue;
     }
     const Piece<Rows> piece(p, x, scratch);
-    piece.multiply();
-    piece.put(done);
+    piece.multiply(done);
   }
 }
 
@@ -334,7 +350,7 @@ constexpr MatmulKernels kTable = {
     .many_rows = kManyRows,
     .tile_rows = kJoinedRows,
     .tile_tokens = 1,
-    .scratch_bytes = kManyRows / kGroupRows * kPanelBytes + kSumBytes,
+    .scratch_bytes = kPanelBytes + kSumBytes,
     .multiply = multiply,
     .gated = gated,
     .sum_experts = sum_experts,
