@@ -14,6 +14,9 @@ namespace {
 // tokens.
 constexpr int64_t kMixBlock = 1024;
 constexpr int64_t kTokenTile = 8;
+// Mixes of a block that are a piece of work where there are few pieces: 20 blocks do not divide
+// among 16 threads.
+constexpr int64_t kMixGroup = 8;
 // Channels of a token that a thread collapses or expands at a time.
 constexpr int64_t kChannels = 512;
 
@@ -77,9 +80,10 @@ void write_coefficients(const HyperCollapseArgs& args, int64_t t, const float* p
   }
 }
 
-// One block of the sums of a tile of tokens.
+// One block of the sums of a tile of tokens, of mixes first_mix .. first_mix + mix_count - 1; the
+// first ones bring the sum of squares.
 void mix_block(const RowKernels& rows, const HyperCollapseArgs& args, int64_t block, int64_t blocks,
-               int64_t first, float* wide, float* partial) {
+               int64_t first, int64_t first_mix, int64_t mix_count, float* wide, float* partial) {
   const int64_t width = args.fn.extent(1), mixes = args.fn.extent(0);
   const int64_t at = block * kMixBlock, n = std::min(kMixBlock, width - at);
   const int64_t count = std::min(kTokenTile, args.stream.extent(0) - first);
@@ -87,9 +91,10 @@ void mix_block(const RowKernels& rows, const HyperCollapseArgs& args, int64_t bl
   const int64_t out_stride = blocks * (mixes + 1);
   for (int64_t t = 0; t < count; ++t) {
     rows.widen(args.stream.row(first + t) + at, n, wide + t * kMixBlock);
-    out[t * out_stride + mixes] = rows.square_sum(wide + t * kMixBlock, n);
+    if (first_mix == 0) out[t * out_stride + mixes] = rows.square_sum(wide + t * kMixBlock, n);
   }
-  rows.dots_f32(wide, kMixBlock, count, args.fn.data + at, width, mixes, n, out, out_stride);
+  rows.dots_f32(wide, kMixBlock, count, args.fn.row(first_mix) + at, width, mix_count, n,
+                out + first_mix, out_stride);
 }
 
 }  // namespace
@@ -108,14 +113,18 @@ void hyper_collapse(Queue& queue, const HyperCollapseArgs& args) {
   queue.scratch().reserve_per_thread(kTokenTile * kMixBlock * sizeof(float));
 
   const int64_t slices = divide_up(dim, kChannels);
-  WorkShare mix_tasks(blocks * tiles, queue.team().size());
+  const int64_t group = blocks * tiles < int64_t{4} * queue.team().size() ? kMixGroup : mixes;
+  const int64_t groups = divide_up(mixes, group);
+  WorkShare mix_tasks(blocks * groups * tiles, queue.team().size());
   WorkShare collapse_tasks(tokens * slices, queue.team().size());
   WorkShare finish_tasks(2 * tokens, queue.team().size());
   const int64_t work = tokens * copies * dim * (mixing ? mixes + 2 : 2);
   queue.run(work, [&](const TeamMember& member) {
     float* wide = reinterpret_cast<float*>(queue.scratch().of_thread(member.index()));
     mix_tasks.each([&](int64_t task) {
-      mix_block(rows, args, task / tiles, blocks, task % tiles * kTokenTile, wide, partial);
+      const int64_t block = task / tiles / groups, mix = task / tiles % groups * group;
+      mix_block(rows, args, block, blocks, task % tiles * kTokenTile, mix,
+                std::min(group, mixes - mix), wide, partial);
     });
     collapse_tasks.each([&](int64_t task) {
       const int64_t t = task / slices, at = task % slices * kChannels;
