@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/cpu_info.h"
 
@@ -11,6 +13,13 @@ namespace {
 
 int spins_for(int threads, int spins) {
   return threads <= static_cast<int>(available_cpus().size()) ? spins : 0;
+}
+
+// Inside a run members wait longer before they sleep: all others are at work, and where a virtual
+// machine's processor is taken away for a moment, those who slept meanwhile come late to the next
+// barrier, for which the rest then falls asleep, and so on.
+int spins_inside_run(int spins) {
+  return spins == 0 ? 0 : std::max(spins, 20 * ThreadTeam::kSpins);
 }
 
 int team_size(int threads) {
@@ -42,28 +51,45 @@ void pin_to(int cpu) {
 
 // With a new epoch and no job.
 void stop(std::atomic<uint32_t>& epoch, std::vector<std::thread>& workers) {
-  epoch.fetch_add(1, std::memory_order_seq_cst);  // as TeamBarrier::wait()
+  epoch.fetch_add(1, std::memory_order_seq_cst);  // as TeamBarrier::gather()
   epoch.notify_all();
   for (std::thread& worker : workers) worker.join();
 }
 
 }  // namespace
 
-void TeamBarrier::wait() {
-  const uint32_t phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == members_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    // notify_all() first looks whether anybody sleeps. A release lets a processor look before the
-    // new phase can be seen, while somebody goes to sleep on the old one, and both wait for ever.
-    phase_.store(phase + 1, std::memory_order_seq_cst);
-    phase_.notify_all();
+TeamBarrier::TeamBarrier(int members, int spins)
+    : members_(members), spins_(spins), arrived_(new Arrivals[static_cast<size_t>(members)]) {}
+
+void TeamBarrier::gather(int member) {
+  constexpr int kBelow = 4;
+  std::atomic<uint32_t>& own = arrived_[member].count;
+  const uint32_t before = own.load(std::memory_order_relaxed);
+  for (int i = kBelow * member + 1; i <= kBelow * (member + 1) && i < members_; ++i) {
+    wait_while(arrived_[i].count, before, spins_);
+  }
+  if (member == 0) {
+    own.store(before + 1, std::memory_order_relaxed);
     return;
   }
-  wait_while(phase_, phase, spins_);
+  // notify_one() first looks whether anybody sleeps. A release lets a processor look before the new
+  // count can be seen, while somebody goes to sleep on the old one, and both wait for ever.
+  own.store(before + 1, std::memory_order_seq_cst);
+  own.notify_one();
+}
+
+void TeamBarrier::wait(int member) {
+  const uint32_t phase = phase_.load(std::memory_order_acquire);
+  gather(member);
+  if (member != 0) return wait_while(phase_, phase, spins_);
+  phase_.store(phase + 1, std::memory_order_seq_cst);  // as gather()
+  phase_.notify_all();
 }
 
 ThreadTeam::ThreadTeam(int threads, int spins)
-    : size_(team_size(threads)), spins_(spins_for(size_, spins)), barrier_(size_, spins_) {
+    : size_(team_size(threads)),
+      spins_(spins_for(size_, spins)),
+      barrier_(size_, spins_inside_run(spins_)) {
   const std::vector<int> cpus = available_cpus();
   const bool pinned = size_ <= static_cast<int>(cpus.size());
   try {
@@ -86,11 +112,11 @@ void ThreadTeam::run_job(Job job, void* function) {
   if (size_ > 1) {
     job_ = job;
     function_ = function;
-    epoch_.fetch_add(1, std::memory_order_seq_cst);  // as TeamBarrier::wait()
+    epoch_.fetch_add(1, std::memory_order_seq_cst);  // as TeamBarrier::gather()
     epoch_.notify_all();
   }
   job(function, TeamMember(0, size_, &barrier_));
-  if (size_ > 1) barrier_.wait();
+  if (size_ > 1) barrier_.gather(0);
   running_.store(false, std::memory_order_release);
 }
 
@@ -101,7 +127,7 @@ void ThreadTeam::work(int index, int cpu) {
     const Job job = job_;
     if (!job) return;
     job(function_, TeamMember(index, size_, &barrier_));
-    barrier_.wait();
+    barrier_.gather(index);
   }
 }
 

@@ -15,16 +15,26 @@
 
 namespace cachalot {
 
-// All members wait for one another; what one wrote before is visible to the others after.
+// Where members meet. Each tells its parent in a tree, four below each, that it and all below have
+// come, every one in a cache line of its own: a counter that all of them changed would go from core
+// to core as often as there are members.
 class TeamBarrier {
  public:
-  TeamBarrier(int members, int spins) : members_(members), spins_(spins) {}
-  void wait();
+  TeamBarrier(int members, int spins);
+
+  // All members wait for one another; what one wrote before is visible to the others after.
+  void wait(int member);
+  // The same for member 0, which alone waits for the others.
+  void gather(int member);
 
  private:
+  struct alignas(64) Arrivals {
+    std::atomic<uint32_t> count{0};
+  };
+
   const int members_;
   const int spins_;
-  alignas(64) std::atomic<int> arrived_{0};
+  const std::unique_ptr<Arrivals[]> arrived_;  // how often each has come
   alignas(64) std::atomic<uint32_t> phase_{0};
 };
 
@@ -36,7 +46,7 @@ class TeamMember {
   int index() const { return index_; }
   int count() const { return count_; }
   void barrier() const {
-    if (count_ > 1) barrier_->wait();
+    if (count_ > 1) barrier_->wait(index_);
   }
 
  private:

@@ -31,7 +31,7 @@ TEST(ThreadTeam, RunsEveryMemberOnce) {
 }
 
 TEST(ThreadTeam, BarrierMakesWritesVisible) {
-  for (int threads : {1, 2, 5}) {
+  for (int threads : {1, 2, 5, 23}) {
     ThreadTeam team(threads);
     std::vector<int64_t> values(threads, 1);
     std::vector<int64_t> sums(threads);
