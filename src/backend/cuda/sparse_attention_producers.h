@@ -318,57 +318,47 @@ class Producer {
     }
   }
 
-  // Packed keys for both products, a lane for a warp's stages. What is first is known before it is
-  // there.
+  // Packed keys for both products, all at once: a lane of each warp starts every sixth copy. What
+  // is first is known before it is there.
   __device__ void copy_packed() {
+    using P = PackedKeys;
     const Slots slots = packed_slots(of_);
     const AttentionChunks chunks = attention_score_chunks(own_share(slots), slots.window_groups());
-    const AttentionChunk both[2] = {chunks.at(0), chunks.at(1)};
-    const int of_scores = 2 * max(score_parts(both[0]), score_parts(both[1]));
-    const int count = of_scores + V::chunks(slots).count();
-    copied_ = uniform(thread_ / 32);
-    PackedStage stage = packed_stage(both[copied_ % 2], of_scores);
+    const int warp = uniform(thread_ / 32), group = warp % 2;
+    static_assert(kCopiers % 2 == 0 && kPackedParts == 2 * kWindowParts);
+    const AttentionChunk chunk = chunks.at(group);
+    const int count = kPackedParts + V::chunks(slots).count();
     wait_for_inputs();
     if (lane() > 0) return;
 #pragma unroll 1
-    while (copied_ < count) {
-      const uint32_t to = begin_stage();
-      const uint32_t full = shared_address(&shared_.full[RingPlace(copied_).stage]);
-      expect_at(full, stage.bytes + stage.scale_bytes);
-      if (stage.bytes > 0) {
-        copy_bulk_to(to, stage.from, stage.bytes, full, CacheHint::evict_normal);
+    for (int i = warp; i < count; i += kCopiers) {
+      if (i < kPackedParts) {
+        copy_packed_part(chunk, group, i / 2);
+      } else {
+        const int stage = i - kPackedParts;
+        barrier_expect(&shared_.full[stage], P::kStageBytes);
+        copy_bulk(shared_.ring[stage], of_.packed + P::values(V::slice(rank_), stage),
+                  P::kStageBytes, &shared_.full[stage]);
       }
-      if (stage.scale_bytes > 0) {
-        copy_bulk_to(to + kScoreScales, stage.scales, stage.scale_bytes, full,
-                     CacheHint::evict_normal);
-      }
-      copied_ += kStages;
-      stage = packed_stage(both[copied_ % 2], of_scores);
     }
   }
-
-  // What a stage takes, and a part of scores of its scales.
-  struct PackedStage {
-    const uint8_t *from = nullptr, *scales = nullptr;
-    uint32_t bytes = 0, scale_bytes = 0;
-  };
-  // Stage copied_ of a block: first `of_scores` of two chunks in turn, of which this one has
-  // `chunk`.
-  __device__ PackedStage packed_stage(const AttentionChunk& chunk, int of_scores) const {
+  // For scores, of the chunk that a warpgroup has.
+  __device__ void copy_packed_part(const AttentionChunk& chunk, int group, int part) const {
     using P = PackedKeys;
-    if (copied_ >= of_scores) {
-      return {of_.packed + P::values(V::slice(rank_), copied_ - of_scores), nullptr, P::kStageBytes,
-              0};
-    }
-    const int part = copied_ / 2, latent = chunk.first - P::kWindowGroups;
-    if (part >= score_parts(chunk)) return {};
+    if (part >= score_parts(chunk)) return;
+    const int latent = chunk.first - P::kWindowGroups;
     const int codes =
         chunk.window ? P::window_codes(part, chunk.first) : P::latent_codes(part, latent);
     const int scales =
         chunk.window ? P::window_scales(chunk.first) : P::latent_scales(part, latent);
-    return {of_.packed + codes, of_.packed + scales,
-            static_cast<uint32_t>(chunk.count * P::kCodesOfGroup),
-            static_cast<uint32_t>(chunk.count * P::kScalesOfGroup)};
+    const auto code_bytes = static_cast<uint32_t>(chunk.count * P::kCodesOfGroup);
+    const auto scale_bytes = static_cast<uint32_t>(chunk.count * P::kScalesOfGroup);
+    const int stage = packed_part(group, part);
+    uint8_t* to = shared_.weights + stage * kStageBytes;
+    Barrier* there = &shared_.parts_there[stage];
+    barrier_expect(there, code_bytes + scale_bytes);
+    copy_bulk(to, of_.packed + codes, code_bytes, there);
+    copy_bulk(to + kScoreScales, of_.packed + scales, scale_bytes, there);
   }
 
   // A token's keys for both products.

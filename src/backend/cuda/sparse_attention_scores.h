@@ -177,6 +177,38 @@ class Scores {
     }
   }
 
+  // The same of packed keys.
+  __device__ __forceinline__ void multiply_packed() {
+    static_assert(kRounds == 1);
+    const uint64_t query = shared_descriptor(shared_.query, SharedLayout::swizzle_128, 1024);
+    const int key = at_.warp * 16 + at_.row;
+    const int parts = uniform(score_parts(chunks_.at(at_.group)));
+#pragma unroll
+    for (int i = 0; i < 32; ++i) scores_[0][i] = 0;
+    Steps steps;
+    const auto rows_at = [&](int part, int quarter) {
+      const int stage = packed_part(at_.group, part);
+      barrier_wait(&shared_.parts_there[stage], 0);
+      return PartOfRows{shared_.weights + stage * kStageBytes, key, at_.quad, quarter};
+    };
+    const auto latents = [&](auto kind, int quarter) {
+      multiply_latents<kind.value, kStepsAtOnce<kBlocks>>(
+          rows_at(quarter / 2, quarter), advance_descriptor(query, quarter * 2 * kPanelBytes),
+          steps, scores_[0]);
+    };
+    const auto window = [&](auto kind, int quarter) {
+      multiply_window<kind.value, kStepsAtOnce<kBlocks>>(
+          rows_at(quarter, quarter), advance_descriptor(query, quarter * 2 * kPanelBytes), steps,
+          scores_[0]);
+    };
+    if (parts == kLatentParts) {
+      in_quarters(latents, scores_[0]);
+    } else if (parts == kWindowParts) {
+      in_quarters(window, scores_[0]);
+    }
+    include_all();
+  }
+
   // The largest of each head over all keys, in all blocks, to shared memory.
   __device__ void find_largest() {
     float two[2];

@@ -51,6 +51,11 @@ struct alignas(16) OwnGroups {
   OwnGroup of_round[8];
 };
 
+// Packed parts of rows for scores: all of a block, where P will lie, so that the ring is for values
+// from the first. The largest of all blocks' scores is known before there is P.
+inline constexpr int kPackedParts = 2 * PackedKeys::kWindowParts;
+static_assert(kPackedParts * kStageBytes <= kAttentionWeightBytes);
+
 struct Shared {
   alignas(1024) uint8_t query[kPanels * kPanelBytes];
   // Several blocks: also the rows for scores (AttentionRows), from the ring on.
@@ -71,11 +76,11 @@ struct Shared {
   // Of the denominators.
   alignas(16) float inverses[kHeads];
   float2 turns[kPairs];
-  // Stages of the ring. Whole rows of each chunk. Where a token's keys lie, and that all who copy
-  // know; that q is there, and in order; the blocks' largest scores; this block's P; what output
-  // takes. P of other blocks.
+  // Stages of the ring. Whole rows of each chunk, or packed parts of each warpgroup's. Where a
+  // token's keys lie, and that all who copy know; that q is there, and in order; the blocks'
+  // largest scores; this block's P; what output takes. P of other blocks.
   Barrier full[kStages], empty[kStages];
-  Barrier rows_there[attention_most_chunks(2)];
+  Barrier rows_there[attention_most_chunks(2)], parts_there[kPackedParts];
   Barrier keys_there, keys_taken, query_there, token_there, largest_there, weights_there,
       output_ready;
   Barrier weights_from[kAttentionMostBlocks];
@@ -154,9 +159,12 @@ struct Values {
 // 128 j + 32 quad .. + 31, j = 0 .. 3; a part is two j of a latent, one of a window row.
 inline constexpr int kLatentParts = 2, kWindowParts = 4;
 inline constexpr int kScoreScales = 64 * 128;
+static_assert(kWindowParts == PackedKeys::kWindowParts && kLatentParts == PackedKeys::kLatentParts);
 __device__ inline int score_parts(const AttentionChunk& chunk) {
   return chunk.count == 0 ? 0 : chunk.window ? kWindowParts : kLatentParts;
 }
+// Where among the packed parts a warpgroup finds one.
+__device__ inline int packed_part(int group, int part) { return group * kWindowParts + part; }
 // Where `piece` of 16 bytes (0, 1) of a quad's codes lies in a row: neighbouring rows differ, so
 // that the eight lanes that read at once fall into all banks.
 __device__ inline int score_piece(int row, int quad, int piece) {

@@ -75,8 +75,12 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
     const Slots slots = keys == Keys::rows ? shared.slots[turn % 2] : packed_slots(of);
     {
       Scores<kBlocks> scores(shared, turn % 2, slots, at, rank);
-      if (keys != Keys::rows) barrier_wait(&shared.query_there, 0);
-      scores.template multiply<keys == Keys::rows && kWholeRows<kBlocks>>(read);
+      if constexpr (keys == Keys::rows) {
+        scores.template multiply<kWholeRows<kBlocks>>(read);
+      } else {
+        barrier_wait(&shared.query_there, 0);
+        scores.multiply_packed();
+      }
       scores.find_largest();
       scores.weigh(of.scale * kValueScaleInverse * 1.4426950408889634f);
       share_weights<kBlocks>(shared, slots, rank);
@@ -85,7 +89,7 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
     if constexpr (keys == Keys::rows) {
       products.multiply(read);
     } else {
-      products.template multiply_packed<keys == Keys::packed>(read);
+      products.template multiply_packed<keys == Keys::packed>();
     }
     // This block has all it is sent.
     if constexpr (kBlocks > 1) cluster_arrive_without_writes();
@@ -108,6 +112,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(&shared.empty[i], kConsumerWarps);
     }
     for (Barrier& barrier : shared.rows_there) barrier_init(&barrier, kProducers);
+    for (Barrier& barrier : shared.parts_there) barrier_init(&barrier, 1);
     barrier_init(&shared.keys_there, Producer<kBlocks>::kHelpers);
     barrier_init(&shared.keys_taken, Producer<kBlocks>::kCopiers * 32);
     barrier_init(&shared.query_there, 1);

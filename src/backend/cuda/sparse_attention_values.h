@@ -72,9 +72,9 @@ class Products {
   }
 
   // Of packed keys (plan/packed_keys.h): most are decoded while P comes, the last when the first
-  // are multiplied. `read` as above.
+  // are multiplied.
   template <bool kLatents>
-  __device__ __forceinline__ void multiply_packed(int& read) {
+  __device__ __forceinline__ void multiply_packed() {
     using P = PackedKeys;
     static_assert(V::kTiles == 1 && V::kSlices == P::kSlices && P::kStages == kStages);
     // Groups multiplied at once; and how many times as many wait for P, in registers: with more the
@@ -101,7 +101,7 @@ class Products {
         multiply_batch(batch - kAhead);
         wgmma_wait<0>();
       }
-      decode_packed(batch, read, steps[batch % kAhead]);
+      decode_packed(batch, steps[batch % kAhead]);
     }
 #pragma unroll
     for (int batch = std::max(0, kBatches - kAhead); batch < kBatches; ++batch) {
@@ -299,13 +299,12 @@ class Products {
   }
 
   // The window's groups, or a stage of latents.
-  __device__ __forceinline__ void decode_packed(int batch, int& read, uint32_t (*steps)[1][4]) {
+  __device__ __forceinline__ void decode_packed(int batch, uint32_t (*steps)[1][4]) {
     using P = PackedKeys;
     const int warp = at_.group * 4 + at_.warp, lane = threadIdx.x % 32;
-    const auto next_stage = [&] {
-      const RingPlace stage(read++);
-      barrier_wait(&shared_.full[stage.stage], stage.parity);
-      return shared_.ring[stage.stage] + warp * P::kWarpBytes;
+    const auto stage_at = [&](int stage) {
+      barrier_wait(&shared_.full[stage], 0);
+      return shared_.ring[stage] + warp * P::kWarpBytes;
     };
     const auto codes = [&](const uint8_t* from) {
       return reinterpret_cast<const uint4*>(from) + lane;
@@ -316,11 +315,11 @@ class Products {
     if (batch == 0) {
 #pragma unroll
       for (int i = 0; i < P::kWindowStages; ++i) {
-        const uint8_t* from = next_stage();
+        const uint8_t* from = stage_at(i);
         decode_packed_window(codes(from), multipliers(from), steps + i * P::kChunkGroups);
       }
     } else {
-      const uint8_t* from = next_stage();
+      const uint8_t* from = stage_at(P::kWindowStages + batch - 1);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         decode_packed_latents(codes(from) + i * 32, multipliers(from) + i * 8,
