@@ -68,17 +68,21 @@ void linear_fp8_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& 
   if (few)
     mixes = queue.held().take_mixes(rows, {x, written_by(first, rows), written_by(second, rows)});
   Scratch scratch(queue);
-  const QuantizedRows quantized = quantize_rows(queue, scratch, x.data, rows, x.extent(1));
+  // While the coefficients are held nothing was started that might have written x.
+  const bool made = mixes && mixes->collapse.x == x.data && mixes->quantized.codes != nullptr &&
+                    mixes->quantized.columns == x.extent(1);
+  const QuantizedRows quantized =
+      made ? mixes->quantized : quantize_rows(queue, scratch, x.data, rows, x.extent(1));
   if (few) {
     multiply_fp8_few_pair(queue, quantized, first, second, mixes.has_value());
-    if (mixes) start_mixes_beside(queue, *mixes);
+    if (mixes) start_sums_beside(queue, *mixes);
   } else if (fits_few(first.weight, rows) || fits_few(second.weight, rows) ||
              !multiply_fp8_many_pair(queue, quantized, first, second)) {
     multiply(queue, first, quantized);
     multiply(queue, second, quantized);
   }
   normalize_rows(queue, normed(first.weight, rows, first.out),
-                 normed(second.weight, rows, second.out));
+                 normed(second.weight, rows, second.out), mixes ? &*mixes : nullptr);
 }
 
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,

@@ -86,8 +86,10 @@ std::optional<Mixes> HeldOperation::take_mixes(int64_t tokens,
                                                std::initializer_list<Bytes> touched) {
   if (!mixes_ || mixes_->collapse.tokens != tokens) return std::nullopt;
   const auto [stream, pre_out, post, comb] = memory_of(*mixes_);
+  const Collapse& of = mixes_->collapse;
+  const Bytes x{of.x, of.tokens * of.dim * int64_t{sizeof(bf16)}};  // whose codes may be taken
   const auto keeps_order = [&](const auto& args) {
-    return !meets(args, {stream}, {pre_out, post, comb});
+    return !meets(args, {stream, x}, {pre_out, post, comb});
   };
   bool may_wait = std::holds_alternative<std::monostate>(operation_) &&
                   !overlap(touched, {stream, pre_out, post, comb});

@@ -589,6 +589,8 @@ TEST_P(HeldOperation, ACollapseBeforeOtherProducts) {
   x = add_collapsed();
   operations_.add(cuda::linear, linear_of(x, 1280, true));
   operations_.add(cuda::linear, linear_of(x, 128, true));
+  // A router of another kind.
+  operations_.add(cuda::route, route_of(add_collapsed(), 96));
   add_collapsed();
   operations_.expect_same_bytes_together();
 }

@@ -4,6 +4,7 @@
 #include "backend/cuda/held_operation.h"
 #include "backend/cuda/hyper_collapse_slice.cuh"
 #include "backend/cuda/hyper_mixes.cuh"
+#include "backend/cuda/quantize_fp8.cuh"
 
 namespace cachalot::cuda {
 
@@ -13,9 +14,21 @@ using namespace collapse_order;
 
 constexpr int kMixThreads = 32 * MixShared::kWarps;
 
+// Four columns of x. A warp has 128 of a row, whose scales are a word.
+__device__ void store_codes(const QuantizedRows& to, int64_t token, int four, uint2 x) {
+  const FourCodes codes = quantize_four(x);
+  reinterpret_cast<uint32_t*>(to.codes + token * kDim)[four] = codes.codes;
+  uint32_t scales = 0;
+#pragma unroll
+  for (int group = 0; group < 4; ++group)
+    scales |= __shfl_sync(~0u, codes.scale, 8 * group) << (8 * group);
+  if (four % 32 == 0) to.scales[four / 32 * to.scale_stride + token] = scales;
+}
+
 template <bool kExpands>
 __global__ void __launch_bounds__(kSliceThreads)
-    collapse_kernel(const Collapse args, const Expansion expansion, uint32_t* stream_squares) {
+    collapse_kernel(const Collapse args, const Expansion expansion, uint32_t* stream_squares,
+                    const QuantizedRows quantized) {
   __shared__ SliceShared shared;
   const int slice = blockIdx.x % kSlices, four = slice * kSliceThreads + threadIdx.x;
   const int64_t token = blockIdx.x / kSlices;
@@ -36,6 +49,7 @@ __global__ void __launch_bounds__(kSliceThreads)
       words, pre, args.norm, norm, args.norm_eps, slice, shared,
       [&](float square) { leave_sum(stream_squares + token * kSlices + slice, square); });
   store_four(args.x + token * kDim, four, x);
+  if (quantized.codes != nullptr) store_codes(quantized, token, four, x);
 }
 
 __global__ void __launch_bounds__(kMixThreads) mixes_kernel(const Mixes of) {
@@ -54,10 +68,10 @@ void collapse_apart(Queue& queue, const HyperCollapseArgs& args,
                           .cluster = kSlices};
   if (expand) {
     launch(queue, "hyper_collapse", collapse_kernel<true>, shape, mixes.collapse,
-           Expansion(*expand), mixes.stream_squares);
+           Expansion(*expand), mixes.stream_squares, mixes.quantized);
   } else {
     launch(queue, "hyper_collapse", collapse_kernel<false>, shape, mixes.collapse, Expansion(),
-           mixes.stream_squares);
+           mixes.stream_squares, mixes.quantized);
   }
   queue.held().hold(queue, mixes);
 }
@@ -66,13 +80,26 @@ Mixes mixes_of(Queue& queue, const HyperCollapseArgs& args) {
   static const char kSums = 0;
   void* kept = queue.kept(&kSums);
   constexpr int64_t kSquares = kMostRowTokens * kSlices;
-  constexpr int64_t kWords = kSquares + kSlices + kMostRowTokens * kMixBlocks * kMixes;
+  constexpr int64_t kSumWords = kMostRowTokens * kMixBlocks * kMixes;
+  // Behind the words that wait, where scales and codes begin, at multiples of 128 words.
+  constexpr int64_t kScalesAt = (kSquares + kSlices + kSumWords + 127) / 128 * 128;
+  constexpr int64_t kScaleStride = 128, kCodesAt = kScalesAt + kDim / 128 * kScaleStride;
+  constexpr int64_t kWords = kCodesAt + kMostQuantizedTokens * kDim / 4;
+  static_assert(kMostQuantizedTokens <= kScaleStride);
   if (kept == nullptr) kept = queue.keep(&kSums, nullptr, kWords * sizeof(uint32_t));
   auto* const squares = static_cast<uint32_t*>(kept);
-  return {.collapse = Collapse(args),
-          .stream_squares = squares,
-          .readers = squares + kSquares,
-          .sums = squares + kSquares + kSlices};
+  Mixes mixes{.collapse = Collapse(args),
+              .stream_squares = squares,
+              .readers = squares + kSquares,
+              .sums = squares + kSquares + kSlices};
+  const int64_t tokens = args.stream.extent(0);
+  if (tokens > kMostMixTokens && tokens <= kMostQuantizedTokens)
+    mixes.quantized = {.rows = tokens,
+                       .columns = kDim,
+                       .codes = reinterpret_cast<uint8_t*>(squares + kCodesAt),
+                       .scales = squares + kScalesAt,
+                       .scale_stride = kScaleStride};
+  return mixes;
 }
 
 void start_mixes(Queue& queue, const Mixes& mixes) {

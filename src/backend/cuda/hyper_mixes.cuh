@@ -43,6 +43,24 @@ __device__ inline float take_mix(uint32_t* sums) {
   return sum_of_8(of_slice);
 }
 
+// By a warp: a token's coefficients, once all sums are there. `matrix`: 16 floats of its own.
+__device__ inline void finish_mixes(const Mixes& of, int64_t token, const float* base,
+                                    const float* scale, float* matrix) {
+  using namespace collapse_order;
+  const int lane = threadIdx.x % 32;
+  float product = 0;
+  if (lane < kMixes) {
+    product = take_mix(of.sums + token * kMixBlocks * kMixes + lane);
+  } else if (lane == kMixes) {
+    float squares[kSlices];
+    take_sums(squares, of.stream_squares + token * kSlices, 1);
+    product = sum_of_8(squares) / (kCopies * kDim);
+  }
+  begin_coefficients(of.collapse, token, product, base, scale, matrix);
+  __syncwarp();
+  if (lane == 0) finish_coefficients(of.collapse, token, matrix);
+}
+
 // This block has read its part of a slice of the stream.
 __device__ inline void count_reader(const Mixes& of, int slice) {
   if (threadIdx.x == 0) atomicAdd(of.readers + slice, 1);
@@ -174,18 +192,7 @@ __device__ void compute_mixes(const Mixes& of, int block, MixShared& shared,
   }
   if (warp != 0 || block >= tokens) return;
   static_assert(kMostMixTokens <= kMixBlocks);
-  const int token = block;
-  float product = 0;
-  if (lane < kMixes) {
-    product = take_mix(of.sums + token * kMixBlocks * kMixes + lane);
-  } else if (lane == kMixes) {
-    float squares[kSlices];
-    take_sums(squares, of.stream_squares + token * kSlices, 1);
-    product = sum_of_8(squares) / (kCopies * kDim);
-  }
-  begin_coefficients(args, token, product, shared.base, shared.scale, shared.matrix);
-  __syncwarp();
-  if (lane == 0) finish_coefficients(args, token, shared.matrix);
+  finish_mixes(of, block, shared.base, shared.scale, shared.matrix);
 }
 
 }  // namespace cachalot::cuda

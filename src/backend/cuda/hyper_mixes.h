@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/hyper_collapse.h"
+#include "backend/cuda/quantize_fp8.h"
 
 namespace cachalot::cuda {
 
@@ -12,11 +13,15 @@ struct Mixes {
   // those that have read the stream, where that is expanded meanwhile, 0 between operations;
   // [tokens][blocks][mixes]. Sums as leave_sum() leaves them (awaited_sums.cuh).
   uint32_t *stream_squares, *readers, *sums;
+  // x as products with FP8 weights take it, if it has codes: what waits for nothing but x may take
+  // it so while the coefficients are held.
+  QuantizedRows quantized;
 };
 
 inline constexpr int64_t kMostMixTokens = 8;  // that kernels of something else compute besides
 inline constexpr int64_t kMostRowTokens = 256;
-inline constexpr int kMixBlocks = 16;  // which all run at a time
+inline constexpr int64_t kMostQuantizedTokens = 64;  // of x that has codes, from there on
+inline constexpr int kMixBlocks = 16;                // which all run at a time
 
 Mixes mixes_of(Queue& queue, const HyperCollapseArgs& args);
 
@@ -28,5 +33,7 @@ void start_mixes_of_rows(Queue& queue, const Mixes& mixes);
 // blocks have waited for their inputs, does not write the stream, and neither reads nor writes the
 // coefficients.
 void start_mixes_beside(Queue& queue, const Mixes& mixes);
+// The same, but for finish_mixes() of each token, which is left to a kernel behind it.
+void start_sums_beside(Queue& queue, const Mixes& mixes);
 
 }  // namespace cachalot::cuda

@@ -97,10 +97,17 @@ __device__ void multiply(Shared& shared) {
   }
 }
 
-// kBeside: the kernel in front lets this one start when all its blocks have waited, so that all
-// before it have ended; this one needs nothing else. Whoever waits for this one waits for both,
-// because the first block does.
-template <bool kBeside>
+// What the kernel does besides the sums.
+enum class Start {
+  alone,
+  // The kernel in front lets this one start when all its blocks have waited, so that all before it
+  // have ended; this one needs nothing else. Whoever waits for this one waits for both, because the
+  // first block does.
+  beside,
+  sums_beside,  // and another kernel computes the coefficients
+};
+
+template <Start kStart>
 __global__ void __launch_bounds__(kThreads, 2) mixes_of_rows(const Mixes of) {
   extern __shared__ uint4 dynamic[];
   Shared& shared = *reinterpret_cast<Shared*>(dynamic);
@@ -114,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 2) mixes_of_rows(const Mixes of) {
   if (warp == 0 && lane < kMixes) shared.base[lane] = args.base[lane];
   if (warp == 1 && lane < 3) shared.scale[lane] = args.scale[lane];
   let_next_start();
-  if (!kBeside) wait_for_inputs();
+  if (kStart == Start::alone) wait_for_inputs();
 
   fetch_stream(args, first_token(0), block, shared);
   for (int round = 0; first_token(round) < args.tokens; ++round) {
@@ -134,40 +141,32 @@ __global__ void __launch_bounds__(kThreads, 2) mixes_of_rows(const Mixes of) {
   }
 
   // Rounds by warps.
-  if (first_mix == 0 && block < kTokens) {
+  if (kStart != Start::sums_beside && first_mix == 0 && block < kTokens) {
     for (int round = warp; first_token(round) + block < args.tokens; round += kWarps) {
-      const int64_t token = first_token(round) + block;
-      float product = 0;
-      if (lane < kMixes) {
-        product = take_mix(of.sums + token * kMixBlocks * kMixes + lane);
-      } else if (lane == kMixes) {
-        float squares[kSlices];
-        take_sums(squares, of.stream_squares + token * kSlices, 1);
-        product = sum_of_8(squares) / (kCopies * kDim);
-      }
-      begin_coefficients(args, token, product, shared.base, shared.scale, shared.matrix[warp]);
-      __syncwarp();
-      if (lane == 0) finish_coefficients(args, token, shared.matrix[warp]);
+      finish_mixes(of, first_token(round) + block, shared.base, shared.scale, shared.matrix[warp]);
       __syncwarp();
     }
   }
-  if (kBeside && blockIdx.x == 0) wait_for_inputs();
+  if (kStart != Start::alone && blockIdx.x == 0) wait_for_inputs();
 }
 
-template <bool kBeside>
+template <Start kStart>
 void start(Queue& queue, const Mixes& mixes) {
   LaunchShape shape{.threads = kThreads, .shared_bytes = sizeof(Shared)};
   // Blocks that wait for one another.
-  static const int at_once = most_clusters("hyper_collapse", mixes_of_rows<kBeside>, shape);
+  static const int at_once = most_clusters("hyper_collapse", mixes_of_rows<kStart>, shape);
   CACHALOT_CHECK(at_once >= kGroup, "{} blocks at once", at_once);
   const int64_t groups = (mixes.collapse.tokens + kTokens - 1) / kTokens;
   shape.blocks = static_cast<unsigned>(std::min<int64_t>(groups, at_once / kGroup) * kGroup);
-  launch(queue, "hyper_collapse", mixes_of_rows<kBeside>, shape, mixes);
+  launch(queue, "hyper_collapse", mixes_of_rows<kStart>, shape, mixes);
 }
 
 }  // namespace
 
-void start_mixes_of_rows(Queue& queue, const Mixes& mixes) { start<false>(queue, mixes); }
-void start_mixes_beside(Queue& queue, const Mixes& mixes) { start<true>(queue, mixes); }
+void start_mixes_of_rows(Queue& queue, const Mixes& mixes) { start<Start::alone>(queue, mixes); }
+void start_mixes_beside(Queue& queue, const Mixes& mixes) { start<Start::beside>(queue, mixes); }
+void start_sums_beside(Queue& queue, const Mixes& mixes) {
+  start<Start::sums_beside>(queue, mixes);
+}
 
 }  // namespace cachalot::cuda

@@ -74,4 +74,25 @@ __device__ inline EightCodes quantize_eight(const uint4& packed) {
           .scale = scale};
 }
 
+struct FourCodes {
+  uint32_t codes, scale;
+};
+
+// The same of four values, whose group seven neighbours (that differ in the lowest three bits)
+// have.
+__device__ inline FourCodes quantize_four(const uint2& packed) {
+  float values[4] = {__uint_as_float(packed.x << 16), __uint_as_float(packed.x & 0xFFFF0000u),
+                     __uint_as_float(packed.y << 16), __uint_as_float(packed.y & 0xFFFF0000u)};
+  float largest =
+      fmaxf(fmaxf(fabsf(values[0]), fabsf(values[1])), fmaxf(fabsf(values[2]), fabsf(values[3])));
+#pragma unroll
+  for (int distance = 1; distance < 8; distance *= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
+  const uint32_t scale = fp8_scale_of(largest);
+  const float inverse = inverse_scale(scale);
+#pragma unroll
+  for (float& value : values) value *= inverse;
+  return {to_e4m3_quad(values[0], values[1], values[2], values[3]), scale};
+}
+
 }  // namespace cachalot::cuda

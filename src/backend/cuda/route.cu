@@ -1,7 +1,10 @@
 // The products are those of any matrix of BF16 (bf16_product.h), in whose order of additions a
 // token's do not depend on the others; then a warp a token chooses. A few tokens take one kernel
 // that adds in the same order (route_few.cu).
+#include <optional>
+
 #include "backend/cuda/bf16_product.h"
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/route_choice.h"
 
@@ -33,6 +36,10 @@ void route(Queue& queue, const RouteArgs& args) {
   CACHALOT_CHECK(experts <= 32 * kMostExpertsOfLane, "{} experts", experts);
   CACHALOT_CHECK(args.ids.extent(1) <= 32, "{} choices", args.ids.extent(1));
   if (route_few_takes(args)) return route_few(queue, args);
+  // Beside the product, whose kernel lets the next one start once it has all of x.
+  std::optional<Mixes> mixes;
+  if (tokens > kMostMixTokens)
+    mixes = queue.held().take_mixes(tokens, {args.x, args.ids, args.weights});
   Scratch scratch(queue);
   auto* products = scratch.allocate<float>(tokens * experts);
   multiply(queue, scratch,
@@ -41,6 +48,7 @@ void route(Queue& queue, const RouteArgs& args) {
             .weight = {.rows = experts, .columns = dim, .values = args.gate},
             .tokens = tokens,
             .y_f32 = products});
+  if (mixes) start_mixes_beside(queue, *mixes);
   const auto kernel = experts <= 32 * kFewExpertsOfLane ? choose_for_all<kFewExpertsOfLane>
                                                         : choose_for_all<kMostExpertsOfLane>;
   launch(queue, "route", kernel,

@@ -1,3 +1,4 @@
+#include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/row_norm.cuh"
 #include "backend/cuda/row_norm.h"
@@ -134,13 +135,24 @@ __global__ void __launch_bounds__(kWarps * 32) normalize(const Norm p) {
   normalize_some<kPacked>(p, static_cast<int>(blockIdx.x));
 }
 
+// Rows of the first, of the second, then a warp for each token of `mixes`.
+struct TwoNorms {
+  Norm first, second;
+  int first_blocks, blocks;
+};
+
 template <bool kPacked>
-__global__ void __launch_bounds__(kWarps * 32)
-    normalize_two(const Norm first, const Norm second, int first_blocks) {
+__global__ void __launch_bounds__(kWarps * 32) normalize_two(const TwoNorms of, const Mixes mixes) {
   let_next_start();
   const auto block = static_cast<int>(blockIdx.x);
-  const bool of_first = block < first_blocks;
-  normalize_some<kPacked>(of_first ? first : second, of_first ? block : block - first_blocks);
+  if (block < of.first_blocks) return normalize_some<kPacked>(of.first, block);
+  if (block < of.blocks) return normalize_some<kPacked>(of.second, block - of.first_blocks);
+  __shared__ float matrices[kWarps][16];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t token = int64_t{block - of.blocks} * kWarps + warp;
+  wait_for_inputs();
+  if (token >= mixes.collapse.tokens) return;
+  finish_mixes(mixes, token, mixes.collapse.base, mixes.collapse.scale, matrices[warp]);
 }
 
 bool packed(const NormedRows& of) {
@@ -164,12 +176,17 @@ void normalize_rows(Queue& queue, const NormedRows& of) {
          {.blocks = blocks_of(of), .threads = kWarps * 32}, norm_of(of));
 }
 
-void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second) {
-  const unsigned of_first = blocks_of(first);
+void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second,
+                    const Mixes* mixes) {
+  const unsigned of_first = blocks_of(first), of_both = of_first + blocks_of(second);
+  const unsigned of_mixes =
+      mixes == nullptr ? 0 : static_cast<unsigned>((mixes->collapse.tokens + kWarps - 1) / kWarps);
   launch(queue, "linear",
          packed(first) && packed(second) ? normalize_two<true> : normalize_two<false>,
-         {.blocks = of_first + blocks_of(second), .threads = kWarps * 32}, norm_of(first),
-         norm_of(second), static_cast<int>(of_first));
+         {.blocks = of_both + of_mixes, .threads = kWarps * 32},
+         TwoNorms{norm_of(first), norm_of(second), static_cast<int>(of_first),
+                  static_cast<int>(of_both)},
+         mixes == nullptr ? Mixes{} : *mixes);
 }
 
 }  // namespace cachalot::cuda

@@ -16,7 +16,10 @@ struct NormedRows {
 };
 
 void normalize_rows(Queue& queue, const NormedRows& of);
-// In one kernel.
-void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second);
+// In one kernel, which computes the coefficients of `mixes` too, if there are any: their sums are
+// made (start_sums_beside()).
+struct Mixes;
+void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second,
+                    const Mixes* mixes);
 
 }  // namespace cachalot::cuda
