@@ -30,8 +30,9 @@ int64_t tiles_of(const DenseMatrix& weight, int64_t tile_rows = kFewTileRows) {
   return (weight.rows + tile_rows - 1) / tile_rows;
 }
 
-// Of up to 8 tokens: whether tiles of 192 rows, with the same chunks, are a block or less for each
-// multiprocessor where those of 128 are more. Longer chunks would leave room for few stages.
+// Of up to 8 tokens, and of 17 to 64: whether tiles of 192 rows, with the same chunks, are a block
+// or less for each multiprocessor where those of 128 are more. Longer chunks would leave room for
+// few stages.
 bool takes_high_tiles(const DenseMatrix& weight) {
   constexpr int64_t kMultiprocessors = 132;
   const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
@@ -136,6 +137,12 @@ struct Started {
   bool takes_norm() const { return shape.cluster > 1 && of.tiles <= kMaxNormTiles; }
 };
 
+template <class Product>
+constexpr int shared_bytes_of() {
+  if (Product::kGroups == 2) return kFewSharedBytes;
+  return Product::kTokensAreM ? kHighTokensSharedBytes : kHighSharedBytes;
+}
+
 // x_values where kQuantizes, else x.
 template <class Product, bool kQuantizes, Ending ending>
 Started prepared(Queue& queue, const DenseMatrix& weight, const bf16* x_values,
@@ -147,8 +154,7 @@ Started prepared(Queue& queue, const DenseMatrix& weight, const bf16* x_values,
   const int steps = cut.most_steps(),
             chunks_log = std::countr_zero(static_cast<unsigned>(cut.chunks));
   const int received = Shares<Product, ending>{chunks_log}.bytes();
-  const int room =
-      (Product::kGroups > 2 ? kHighSharedBytes : kFewSharedBytes) - L(steps, 0, received).bytes;
+  const int room = shared_bytes_of<Product>() - L(steps, 0, received).bytes;
   const L layout(steps, std::min(steps, room / static_cast<int>(L::kStageBytes)), received);
   CACHALOT_CHECK(layout.stages >= 2 || layout.stages == steps, "{} stages", layout.stages);
   Few p{.weight = codes_map(weight.codes.data, weight.rows, weight.columns, Product::kTileRows),
@@ -214,14 +220,16 @@ void multiply_fp8_few(Queue& queue, const DenseMatrix& weight, const QuantizedRo
     start<WeightTimesTokens<8>>(queue, weight, nullptr, x, out);
   } else if (x.rows <= 16) {
     start<WeightTimesTokens<16>>(queue, weight, nullptr, x, out);
+  } else if (x.rows <= TokensTimesWeight<>::kTokens && takes_high_tiles(weight)) {
+    start<TokensTimesWeight<3>>(queue, weight, nullptr, x, out);
   } else {
-    start<TokensTimesWeight>(queue, weight, nullptr, x, out);
+    start<TokensTimesWeight<>>(queue, weight, nullptr, x, out);
   }
 }
 
 bool fits_few_pair(const DenseMatrix& first, const DenseMatrix& second, int64_t rows) {
   // Blocks of a kernel are clusters of one size.
-  return rows <= TokensTimesWeight::kTokens && fits_few(first, rows) && fits_few(second, rows) &&
+  return rows <= TokensTimesWeight<>::kTokens && fits_few(first, rows) && fits_few(second, rows) &&
          cut_fp8(first.rows, first.columns).chunks == cut_fp8(second.rows, second.columns).chunks;
 }
 
@@ -229,13 +237,13 @@ void multiply_fp8_few_pair(Queue& queue, const QuantizedRows& x, const Fp8Produc
                            const Fp8Product& second, bool late) {
   const auto start = x.rows <= 8    ? start_rows_pair<WeightTimesTokens<8>>
                      : x.rows <= 16 ? start_rows_pair<WeightTimesTokens<16>>
-                                    : start_rows_pair<TokensTimesWeight>;
+                                    : start_rows_pair<TokensTimesWeight<>>;
   start(queue, x, first, second, late);
 }
 
 bool fits_few(const DenseMatrix& weight, int64_t rows) {
   const Fp8Cut cut = cut_fp8(weight.rows, weight.columns);
-  const int64_t groups = (rows + TokensTimesWeight::kTokens - 1) / TokensTimesWeight::kTokens;
+  const int64_t groups = (rows + TokensTimesWeight<>::kTokens - 1) / TokensTimesWeight<>::kTokens;
   return cut.most_steps() <= kMaxSteps &&
          (groups == 1 || tiles_of(weight) * cut.chunks * groups <= kMostBlocks);
 }

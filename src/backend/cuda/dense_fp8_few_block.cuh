@@ -18,8 +18,8 @@ namespace cachalot::cuda {
 
 // So that a block of the next kernel fits beside and fetches weights while this one ends.
 inline constexpr int kFewSharedBytes = 112 << 10;
-// Of high tiles, of which a multiprocessor has one.
-inline constexpr int kHighSharedBytes = 150 << 10;
+// Of high tiles, of which a multiprocessor has one; and of those of many tokens.
+inline constexpr int kHighSharedBytes = 150 << 10, kHighTokensSharedBytes = 180 << 10;
 inline constexpr int kFewBlocksAtOnce = 2;
 // Stages of a block that are on their way at a time, before it has x.
 inline constexpr int kInFlight = 2;

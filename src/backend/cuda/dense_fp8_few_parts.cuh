@@ -97,7 +97,9 @@ struct WeightTimesTokens : FewGroups<kGroups> {
 
 // Up to 64 tokens: they are M. A thread has two tokens and 16 rows of the weight in two tiles, so a
 // block's 32 results share four products of scales.
-struct TokensTimesWeight : FewGroups<2> {
+template <int kGroups = 2>
+struct TokensTimesWeight : FewGroups<kGroups> {
+  using FewGroups<kGroups>::kWarps;
   static constexpr bool kTokensAreM = true;
   static constexpr int kTokens = 64;
   static constexpr int kFragments = 8;
