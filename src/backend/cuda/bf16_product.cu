@@ -1,6 +1,9 @@
+#include <optional>
+
 #include "backend/cuda/bf16_product.h"
 #include "backend/cuda/bf16_product_few.h"
 #include "backend/cuda/bf16_product_kernels.cuh"
+#include "backend/cuda/held_operation.h"
 #include "backend/cuda/tensor_map.h"
 
 namespace cachalot::cuda {
@@ -80,6 +83,22 @@ int stages_for(int64_t budget, int64_t stage_bytes) {
   return static_cast<int>(stages < kMaxStages ? stages : kMaxStages);
 }
 
+// Rows of the window, if so many are to be written and can be beside the product, a block each.
+std::optional<WindowWrite> take_window(Queue& queue, const Work& work, int64_t most) {
+  if (work.shape.segments > 1) return std::nullopt;
+  const int64_t results = int64_t{work.shape.tokens} * work.shape.groups * work.shape.rows;
+  const Bytes y = work.output.y != nullptr
+                      ? Bytes{work.output.y, results * int64_t{sizeof(bf16)}}
+                      : Bytes{work.output.y_f32, results * int64_t{sizeof(float)}};
+  const Bytes x{work.x.data, work.x.rows * work.x.columns * work.x.element};
+  const auto held = queue.held().take<WriteWindowArgs>([&](const WriteWindowArgs& args) {
+    return WindowWrite(args).wide && args.rows.tokens() <= most &&
+           !overlap({y}, {args.window_rows, args.ring}) && !overlap({x}, {args.ring});
+  });
+  if (!held) return std::nullopt;
+  return WindowWrite(*held);
+}
+
 template <class Weights, int kN>
 void start_narrow(Queue& queue, Work work) {
   using Stage = NarrowStage<Weights, kN>;
@@ -89,13 +108,24 @@ void start_narrow(Queue& queue, Work work) {
   const int64_t items = shape.groups * shape.row_tiles * shape.token_tiles;
   const int64_t full = queue.multiprocessors() * 2;
   const int64_t blocks = shape.segments > 1 ? items * shape.segments : items < full ? items : full;
-  launch(queue, work.operation, multiply_narrow<Weights, kN>,
-         {.blocks = dim3(static_cast<unsigned>(blocks)),
-          .threads = kNarrowThreads,
-          .shared_bytes = static_cast<size_t>(kAtom + shape.stages * Stage::kBytes + factors),
-          .cluster = shape.segments},
-         map_of(work.weight, kTileRows, Weights::kExpanded ? 128 : 64), map_of(work.x, kN, kHalf),
-         shape, work.scales, work.output);
+  LaunchShape launched{
+      .blocks = dim3(static_cast<unsigned>(blocks)),
+      .threads = kNarrowThreads,
+      .shared_bytes = static_cast<size_t>(kAtom + shape.stages * Stage::kBytes + factors),
+      .cluster = shape.segments};
+  const CUtensorMap weight_map = map_of(work.weight, kTileRows, Weights::kExpanded ? 128 : 64);
+  const CUtensorMap x_map = map_of(work.x, kN, kHalf);
+  if constexpr (Weights::kExpanded && kN <= 64) {
+    const auto window = take_window(queue, work, full - blocks);
+    if (window) {
+      launched.blocks.x += static_cast<unsigned>(window->tokens);
+      return launch(queue, work.operation, multiply_narrow_and_write<Weights, kN>, launched,
+                    weight_map, x_map, shape, work.scales, work.output, *window,
+                    static_cast<int>(blocks));
+    }
+  }
+  launch(queue, work.operation, multiply_narrow<Weights, kN>, launched, weight_map, x_map, shape,
+         work.scales, work.output);
 }
 
 template <class Weights, int kN, bool kSegmented>

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backend/cuda/bf16_product_narrow.cuh"
+#include "backend/cuda/window_write.cuh"
 
 namespace cachalot::cuda {
 
@@ -21,6 +22,24 @@ __global__ void __launch_bounds__(kNarrowThreads)
   multiply_narrow_tiles<Weights, kN>(weight_map, x_map, shape, scales, output,
                                      static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
                                      shared);
+}
+
+// Behind the `blocks` of a product, a block for each row of the window that is to be written.
+template <class Weights, int kN>
+__global__ void __launch_bounds__(kNarrowThreads)
+    multiply_narrow_and_write(const __grid_constant__ CUtensorMap weight_map,
+                              const __grid_constant__ CUtensorMap x_map, const ProductShape shape,
+                              const TileScales scales, const ProductOutput output,
+                              const WindowWrite window, int blocks) {
+  extern __shared__ uint8_t shared[];
+  const int row = static_cast<int>(blockIdx.x) - blocks;
+  if (row < 0) {
+    return multiply_narrow_tiles<Weights, kN>(weight_map, x_map, shape, scales, output,
+                                              static_cast<int>(blockIdx.x), blocks, shared);
+  }
+  let_next_start();
+  wait_for_inputs();
+  write_window_row<uint4>(window, row);
 }
 
 template <class Weights, int kN>
