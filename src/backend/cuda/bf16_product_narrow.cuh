@@ -3,6 +3,8 @@
 
 #include <cooperative_groups.h>
 
+#include <type_traits>
+
 #include "backend/cuda/bf16_product_parts.cuh"
 #include "backend/cuda/plan/product_plan.h"
 
@@ -134,26 +136,49 @@ __device__ __forceinline__ void multiply_narrow_tiles(
       const auto release_last = [&] {
         if (last_stage >= 0 && lane == 0) barrier_arrive(&barriers.empty[last_stage]);
       };
-      for (int chunk = begin; chunk < end; ++chunk) {
-        barrier_wait(&barriers.full[place.stage], place.round);
-        const uint8_t* const a = stages + place.stage * Stage::kBytes;
-        const uint8_t* const b = a + Stage::kWeightBytes;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const bool accumulate = chunk > begin || half > 0;
-          const uint8_t* const b_half = b + half * Stage::kTokenBytes;
+      // kPlain: of weights that are expanded, as expand_plain() does it.
+      const auto add_chunks = [&](auto plain) {
+        [[maybe_unused]] constexpr bool kPlain = decltype(plain)::value;
+        for (int chunk = begin; chunk < end; ++chunk) {
+          barrier_wait(&barriers.full[place.stage], place.round);
+          const uint8_t* const a = stages + place.stage * Stage::kBytes;
+          const uint8_t* const b = a + Stage::kWeightBytes;
+          [[maybe_unused]] uint4 factors, upper[2 * kSteps], lower[2 * kSteps];
           if constexpr (Weights::kExpanded) {
-            weights.template fetch<kBoxRow>(a, half);
-            weights.expand(2 * chunk + half, half);
-            weights.template start_half<kN>(sums, half, b_half, accumulate);
-          } else {
-            start_half<kN>(sums, a + half * kTileRows * kBoxRow, b_half, accumulate);
+            if constexpr (kPlain) {
+              weights.fetch_chunk(a, upper, lower);
+              factors = weights.factors_of_chunk(chunk);
+            }
           }
-          wgmma_wait<1>();
-          if (half == 0) release_last();  // all products but those just started are done
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const bool accumulate = chunk > begin || half > 0;
+            const uint8_t* const b_half = b + half * Stage::kTokenBytes;
+            if constexpr (Weights::kExpanded) {
+              if constexpr (kPlain) {
+                weights.expand_plain(upper, lower, half, half == 0 ? factors.x : factors.z,
+                                     half == 0 ? factors.y : factors.w);
+              } else {
+                weights.template fetch<kBoxRow>(a, half);
+                weights.expand(2 * chunk + half, half);
+              }
+              weights.template start_half<kN>(sums, half, b_half, accumulate);
+            } else {
+              start_half<kN>(sums, a + half * kTileRows * kBoxRow, b_half, accumulate);
+            }
+            wgmma_wait<1>();
+            if (half == 0) release_last();  // all products but those just started are done
+          }
+          last_stage = place.stage;
+          place.advance(shape.stages);
         }
-        last_stage = place.stage;
-        place.advance(shape.stages);
+      };
+      bool plain = false;
+      if constexpr (Weights::kExpanded) plain = weights.plain(tile.group * shape.rows + tile.row);
+      if (Weights::kExpanded && plain) {
+        add_chunks(std::bool_constant<Weights::kExpanded>{});
+      } else {
+        add_chunks(std::false_type{});
       }
       wgmma_wait<0>();
       wgmma_hold(sums);

@@ -183,6 +183,7 @@ struct Fp8Weights {
 
   ExpandingScales scales;
   int upper_factors, lower_factors;    // of the thread's two rows
+  int row_at;                          // of the upper one in a box of rows of 128 bytes, swizzled
   uint4 upper[kSteps], lower[kSteps];  // fetched
   // Two sets: products read one while the next is made.
   uint32_t operands[2][kSteps][4];
@@ -194,6 +195,44 @@ struct Fp8Weights {
     const int upper_row = row + thread / 32 * 16 + thread % 32 / 4;
     upper_factors = scales.row_factors(upper_row);
     lower_factors = scales.row_factors(upper_row + 8);
+    row_at = (upper_row - row) * kBoxRow + (upper_row - row) % 8 * 16;
+  }
+
+  // Whether expand_plain() may take the tile that begins at `row`: no factor is in two parts, both
+  // rows of a thread have the same, and those of a chunk lie side by side.
+  __device__ bool plain(int row) const {
+    return !scales.large && row % 16 == 0 && scales.blocks % 4 == 0;
+  }
+  __device__ uint4 factors_of_chunk(int chunk) const {
+    return reinterpret_cast<const uint4*>(scales.factors + upper_factors)[chunk];
+  }
+  // fetch() of both halves of a chunk, and expand() of one with the factors of its two blocks, in
+  // fewer instructions, which is what a chunk takes.
+  __device__ __forceinline__ void fetch_chunk(const uint8_t* a, uint4 (&upper)[2 * kSteps],
+                                              uint4 (&lower)[2 * kSteps]) const {
+#pragma unroll
+    for (int step = 0; step < 2 * kSteps; ++step) {
+      const uint8_t* const at = a + (row_at ^ step * 16);
+      upper[step] = *reinterpret_cast<const uint4*>(at);
+      lower[step] = *reinterpret_cast<const uint4*>(at + 8 * kBoxRow);
+    }
+  }
+  __device__ __forceinline__ void expand_plain(const uint4 (&upper)[2 * kSteps],
+                                               const uint4 (&lower)[2 * kSteps], int half,
+                                               uint32_t first_factor, uint32_t second_factor) {
+    const uint32_t pick = 0x1111u * (2 * (threadIdx.x % 4)) + 0x9180u;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint32_t factor = step < kSteps / 2 ? first_factor : second_factor;
+      const uint4 &up = upper[half * kSteps + step], &low = lower[half * kSteps + step];
+      operands[half][step][0] = expanded(up.x, up.y, pick, factor);
+      operands[half][step][1] = expanded(low.x, low.y, pick, factor);
+      operands[half][step][2] = expanded(up.z, up.w, pick, factor);
+      operands[half][step][3] = expanded(low.z, low.w, pick, factor);
+    }
+  }
+  __device__ static uint32_t expanded(uint32_t low, uint32_t high, uint32_t pick, uint32_t factor) {
+    return times(small_bf16_pair(picked_bytes(low, high, pick)), factor);
   }
 
   // Reads a half: 64 rows of kRowBytes (64 or 128, swizzled like that), of which a_half is the half
