@@ -30,7 +30,7 @@ struct Shared {
   float of_warps[kWarps][kTokens][kBlockMixes];
   float base[kMixes], scale[3];
   alignas(16) float matrix[kWarps][16];
-  Barrier fn_there;
+  Barrier fn_there, stream_there;
 };
 
 __device__ void fetch_fn(const float* fn, int block, int first_mix, Shared& shared) {
@@ -39,6 +39,7 @@ __device__ void fetch_fn(const float* fn, int block, int first_mix, Shared& shar
   const int thread = threadIdx.x, slice = block % kSlices, half = block / kSlices;
   if (thread == 0) {
     barrier_init(&shared.fn_there, 1);
+    barrier_init(&shared.stream_there, 1);
     fence_barrier_init();
     barrier_expect(&shared.fn_there, kPieces * kBytes);
   }
@@ -49,17 +50,21 @@ __device__ void fetch_fn(const float* fn, int block, int first_mix, Shared& shar
   copy_bulk(shared.fn[copy][mix], fn + row * kDim + slice * kSlice, kBytes, &shared.fn_there);
 }
 
+// By the first warp, a piece a lane. Rows of tokens that are not there stay what they are: their
+// sums are not left.
 __device__ void fetch_stream(const Collapse& args, int64_t first, int block, Shared& shared) {
+  constexpr uint32_t kBytes = kSlice * sizeof(bf16);
+  static_assert(kTokens * kBlockCopies == 32);
+  if (threadIdx.x >= 32) return;
   const int slice = block % kSlices, half = block / kSlices;
-#pragma unroll 5
-  for (int i = threadIdx.x; i < kTokens * kBlockCopies * kUnits; i += kThreads) {
-    const int unit = i % kUnits, copy = i / kUnits % kBlockCopies, t = i / kUnits / kBlockCopies;
-    const bool inside = first + t < args.tokens;
-    const int64_t row = (inside ? first + t : 0) * kCopies + half * kBlockCopies + copy;
-    copy_16(&shared.stream[t][copy * kUnits + unit],
-            args.stream + row * kDim + slice * kSlice + unit * kUnit, inside);
-  }
-  commit_copies();
+  const int t = threadIdx.x / kBlockCopies, copy = threadIdx.x % kBlockCopies;
+  const auto there = static_cast<uint32_t>(min(args.tokens - first, int64_t{kTokens}));
+  if (threadIdx.x == 0) barrier_expect(&shared.stream_there, there * kBlockCopies * kBytes);
+  __syncwarp();
+  if (static_cast<uint32_t>(t) >= there) return;
+  const int64_t row = (first + t) * kCopies + half * kBlockCopies + copy;
+  copy_bulk(&shared.stream[t][copy * kUnits], args.stream + row * kDim + slice * kSlice, kBytes,
+            &shared.stream_there);
 }
 
 // The warp's part of all tokens and mixes.
@@ -118,17 +123,22 @@ __global__ void __launch_bounds__(kThreads, 2) mixes_of_rows(const Mixes of) {
   const int first_mix = blockIdx.x % kGroup / kMixBlocks * kBlockMixes;
   const auto first_token = [&](int round) { return (int64_t{round} * groups + group) * kTokens; };
   fetch_fn(args.fn, block, first_mix, shared);
-  if (warp == 0 && lane < kMixes) shared.base[lane] = args.base[lane];
-  if (warp == 1 && lane < 3) shared.scale[lane] = args.scale[lane];
   let_next_start();
   if (kStart == Start::alone) wait_for_inputs();
 
   fetch_stream(args, first_token(0), block, shared);
+  if (kStart != Start::sums_beside) {
+    if (warp == 1 && lane < kMixes) shared.base[lane] = args.base[lane];
+    if (warp == 2 && lane < 3) shared.scale[lane] = args.scale[lane];
+  }
   for (int round = 0; first_token(round) < args.tokens; ++round) {
     const int64_t first = first_token(round);
-    wait_copies<0>();
-    __syncthreads();
-    if (round == 0) barrier_wait(&shared.fn_there, 0);
+    if (round == 0) {
+      barrier_wait(&shared.fn_there, 0);
+    } else {
+      __syncthreads();  // the sums of the round before have been left
+    }
+    barrier_wait(&shared.stream_there, round % 2);
     multiply(shared);
     __syncthreads();
     if (first_token(round + 1) < args.tokens)
