@@ -55,6 +55,28 @@ bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& 
          fits_few(weight, rows) && quantizes_itself(weight, rows);
 }
 
+namespace {
+
+// Of rows that are normed and quantized at once.
+constexpr int64_t kMostQuantized = 64, kMostWidth = 1536;
+
+// Room for them, which the queue keeps: whoever takes them comes behind the operation.
+QuantizedRows normed_codes(Queue& queue, int64_t rows, int64_t width) {
+  constexpr int64_t kScaleStride = 128, kScales = kMostWidth / 128 * kScaleStride;
+  static const char kCodes = 0;
+  void* kept = queue.kept(&kCodes);
+  if (kept == nullptr)
+    kept = queue.keep(&kCodes, nullptr, kScales * sizeof(uint32_t) + kMostQuantized * kMostWidth);
+  auto* const scales = static_cast<uint32_t*>(kept);
+  return {.rows = rows,
+          .columns = width,
+          .codes = reinterpret_cast<uint8_t*>(scales + kScales),
+          .scales = scales,
+          .scale_stride = kScaleStride};
+}
+
+}  // namespace
+
 bool quantizes_before(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
   return rows > 0 && out.y_f32 == nullptr && weight.quantized() && fits_tensor_cores(weight) &&
          !quantizes_inside(weight, rows, out);
@@ -81,8 +103,14 @@ void linear_fp8_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& 
     multiply(queue, first, quantized);
     multiply(queue, second, quantized);
   }
-  normalize_rows(queue, normed(first.weight, rows, first.out),
-                 normed(second.weight, rows, second.out), mixes ? &*mixes : nullptr);
+  const NormedRows one = normed(first.weight, rows, first.out);
+  QuantizedRows codes;
+  if (rows <= kMostQuantized && one.width <= kMostWidth && quantizes_normed(one) &&
+      aligned(second.out.y) && aligned(second.out.norm) && second.weight.rows % 16 == 0)
+    codes = normed_codes(queue, rows, one.width);
+  normalize_rows(queue, one, normed(second.weight, rows, second.out), codes,
+                 mixes ? &*mixes : nullptr);
+  if (codes.codes != nullptr) queue.held().note_quantized(one.y, codes);
 }
 
 void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const bf16* x,
@@ -93,7 +121,9 @@ void linear_fp8(Queue& queue, Scratch& scratch, const DenseMatrix& weight, const
     if (!linear_fp8_few(queue, weight, x, rows, out)) normalize(queue, weight, rows, out);
     return;
   }
-  multiply_fp8(queue, weight, quantize_rows(queue, scratch, x, rows, weight.columns), out);
+  const auto made = queue.held().take_quantized(x, rows, weight.columns);
+  multiply_fp8(queue, weight, made ? *made : quantize_rows(queue, scratch, x, rows, weight.columns),
+               out);
 }
 
 }  // namespace cachalot::cuda

@@ -25,7 +25,7 @@ MixMemory memory_of(const Mixes& mixes) {
 }
 
 void HeldOperation::hold_product(Queue& queue, const LinearArgs& args) {
-  telling_.reset();
+  forget();
   start_collapse(queue);
   const LinearArgs& first = products_.of[0];
   const auto segments = [](const DenseMatrix& weight) {
@@ -40,7 +40,7 @@ void HeldOperation::hold_product(Queue& queue, const LinearArgs& args) {
 }
 
 void HeldOperation::hold(Queue& queue, const CompressKvArgs& args) {
-  telling_.reset();
+  forget();
   start_collapse(queue);
   if (entries_ || !std::holds_alternative<std::monostate>(operation_)) start(queue);
   entries_ = args;
@@ -106,7 +106,7 @@ void HeldOperation::start_collapse(Queue& queue) {
 }
 
 void HeldOperation::start(Queue& queue) {
-  telling_.reset();
+  forget();
   start_collapse(queue);
   // Nothing is held any more when its kernels are started: they ask for the stream too.
   const auto operation = std::exchange(operation_, std::monostate{});

@@ -86,7 +86,7 @@ class HeldOperation {
  public:
   template <class Args>
   void hold(Queue& queue, const Args& args) {
-    telling_.reset();
+    forget();
     start_collapse(queue);
     if (!std::holds_alternative<std::monostate>(operation_)) start(queue);
     operation_ = args;
@@ -158,6 +158,16 @@ class HeldOperation {
   std::optional<HeldCompression> take_compression(int64_t tokens, std::initializer_list<Bytes> read,
                                                   std::initializer_list<Bytes> written);
 
+  // Rows that the kernel which was started last has left quantized too.
+  void note_quantized(const bf16* of, const QuantizedRows& rows) { quantized_ = {of, rows}; }
+  // For whoever starts the next kernel, if nothing has been held since.
+  std::optional<QuantizedRows> take_quantized(const bf16* x, int64_t rows, int64_t columns) {
+    const auto noted = std::exchange(quantized_, std::nullopt);
+    const bool same =
+        noted && noted->of == x && noted->rows.rows == rows && noted->rows.columns == columns;
+    return same ? std::optional(noted->rows) : std::nullopt;
+  }
+
   // `route` has just been started.
   void note(const TellingRoute& route) { telling_ = route; }
   // For whoever starts the next kernel, if nothing has been held since, which might write what was
@@ -178,11 +188,22 @@ class HeldOperation {
   void start_collapse(Queue& queue);
 
  private:
+  // What was noted of the last kernel: another one is started, or may be before who could take it.
+  void forget() {
+    telling_.reset();
+    quantized_.reset();
+  }
+
   std::vector<Bytes> written_;  // since the last attention
   bool follows_attention_ = false;
   std::optional<HeldCollapse> collapse_;
   std::optional<Mixes> mixes_;
   std::optional<TellingRoute> telling_;
+  struct Quantized {
+    const bf16* of;
+    QuantizedRows rows;
+  };
+  std::optional<Quantized> quantized_;
   Bf16Products products_;
   std::optional<CompressKvArgs> entries_;
   std::optional<IndexKeysArgs> keys_;

@@ -367,6 +367,29 @@ TEST_P(HeldProducts, OfTheSameRows) {
   operations_.expect_same_bytes_together();
 }
 
+// Whose rows are left quantized for what follows, unless that is of something else.
+TEST_P(HeldProducts, AndAProductOfTheirRows) {
+  const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));
+  const auto add_two = [&] {
+    const LinearArgs first = linear_of(x, 1280, true);
+    operations_.add(cuda::linear, first);
+    const LinearArgs second = linear_of(x, 512, true);
+    operations_.add(cuda::linear, second);
+    return std::pair(first.y, second.y);
+  };
+  View<bf16> latent = add_two().first;
+  operations_.add(cuda::linear, linear_of(latent, 1024, false));
+  operations_.add(cuda::linear, linear_of(latent, 256, false));
+  operations_.add(cuda::linear, linear_of(add_two().second, 1024, false));
+  // Another product has overwritten them.
+  latent = add_two().first;
+  LinearArgs between = plain_of(on_device(random_.bf16s({tokens(), kDim})), 128, false);
+  between.y.data = latent.data;
+  operations_.add(cuda::linear, between);
+  operations_.add(cuda::linear, linear_of(latent, 1024, false));
+  operations_.expect_same_bytes_together();
+}
+
 TEST_P(HeldOperation, ProductsOfOtherRows) {
   const View<bf16> x = on_device(random_.bf16s({tokens(), kDim}));
   operations_.add(cuda::linear, linear_of(x, 1280, true));

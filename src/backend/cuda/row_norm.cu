@@ -1,5 +1,6 @@
 #include "backend/cuda/hyper_mixes.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/quantize_fp8.cuh"
 #include "backend/cuda/row_norm.cuh"
 #include "backend/cuda/row_norm.h"
 
@@ -48,9 +49,10 @@ __device__ Sixteen load(const __nv_bfloat16* row, int first, int width) {
   return out;
 }
 
+// What is stored, where it is packed.
 template <bool kPacked>
-__device__ void store(__nv_bfloat16* row, int first, int width, const Sixteen& y,
-                      const Sixteen& weights, float divisor) {
+__device__ Sixteen store(__nv_bfloat16* row, int first, int width, const Sixteen& y,
+                         const Sixteen& weights, float divisor) {
   __nv_bfloat162 out[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -60,14 +62,43 @@ __device__ void store(__nv_bfloat16* row, int first, int width, const Sixteen& y
   }
   if constexpr (kPacked) {
     auto* const to = reinterpret_cast<uint4*>(row + first);
-    to[0] = *reinterpret_cast<const uint4*>(&out[0]);
-    to[1] = *reinterpret_cast<const uint4*>(&out[4]);
+    const Sixteen packed{*reinterpret_cast<const uint4*>(&out[0]),
+                         *reinterpret_cast<const uint4*>(&out[4])};
+    to[0] = packed.values[0];
+    to[1] = packed.values[1];
+    return packed;
   } else {
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       if (first + i < width) row[first + i] = i % 2 == 0 ? out[i / 2].x : out[i / 2].y;
     }
+    return {};
   }
+}
+
+// Sixteen columns as products with FP8 weights take them: two lanes have a group of 32, eight the
+// 128 columns of a word of scales. All lanes of a warp call, those `inside` have columns.
+__device__ void store_codes(const QuantizedRows& to, int row, int first, bool inside,
+                            const Sixteen& y) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kTogether; ++i) largest = fmaxf(largest, fabsf(y.value(i)));
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+  const uint32_t scale = fp8_scale_of(largest);
+  const float inverse = inverse_scale(scale);
+  uint32_t codes[4], scales = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    codes[i] = to_e4m3_quad(y.value(4 * i) * inverse, y.value(4 * i + 1) * inverse,
+                            y.value(4 * i + 2) * inverse, y.value(4 * i + 3) * inverse);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int group = 0; group < 4; ++group)
+    scales |= __shfl_sync(~0u, scale, lane / 8 * 8 + 2 * group) << (8 * group);
+  if (!inside) return;
+  *reinterpret_cast<uint4*>(to.codes + int64_t{row} * to.columns + first) = {codes[0], codes[1],
+                                                                             codes[2], codes[3]};
+  if (lane % 8 == 0) to.scales[first / 128 * to.scale_stride + row] = scales;
 }
 
 __device__ inline float sum_of(const Sixteen& y) {
@@ -83,7 +114,7 @@ __device__ inline float sum_of(const Sixteen& y) {
 }
 
 template <bool kPacked>
-__device__ void normalize_some(const Norm& p, int block) {
+__device__ void normalize_some(const Norm& p, int block, const QuantizedRows& quantized = {}) {
   const int row = block * kWarps + static_cast<int>(threadIdx.x) / 32;
   const int first = static_cast<int>(threadIdx.x) % 32 * kTogether;
   constexpr int kStride = 32 * kTogether;
@@ -121,7 +152,10 @@ __device__ void normalize_some(const Norm& p, int block) {
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const int at = first + k * kStride;
-    if (at < p.width) store<kPacked>(y, at, p.width, kept[k], weights[k], divisor);
+    Sixteen stored{};
+    if (at < p.width) stored = store<kPacked>(y, at, p.width, kept[k], weights[k], divisor);
+    if (kPacked && quantized.codes != nullptr && k * kStride < p.width)
+      store_codes(quantized, row, at, at < p.width, stored);
   }
   for (int at = first + kKept * kStride; at < p.width; at += kStride) {
     store<kPacked>(y, at, p.width, load<kPacked>(y, at, p.width),
@@ -139,13 +173,14 @@ __global__ void __launch_bounds__(kWarps * 32) normalize(const Norm p) {
 struct TwoNorms {
   Norm first, second;
   int first_blocks, blocks;
+  QuantizedRows quantized;  // rows of the first, if it has codes
 };
 
 template <bool kPacked>
 __global__ void __launch_bounds__(kWarps * 32) normalize_two(const TwoNorms of, const Mixes mixes) {
   let_next_start();
   const auto block = static_cast<int>(blockIdx.x);
-  if (block < of.first_blocks) return normalize_some<kPacked>(of.first, block);
+  if (block < of.first_blocks) return normalize_some<kPacked>(of.first, block, of.quantized);
   if (block < of.blocks) return normalize_some<kPacked>(of.second, block - of.first_blocks);
   __shared__ float matrices[kWarps][16];
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -176,8 +211,14 @@ void normalize_rows(Queue& queue, const NormedRows& of) {
          {.blocks = blocks_of(of), .threads = kWarps * 32}, norm_of(of));
 }
 
+bool quantizes_normed(const NormedRows& of) {
+  return packed(of) && of.width % 128 == 0 && of.width <= kKept * 32 * kTogether;
+}
+
 void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second,
-                    const Mixes* mixes) {
+                    const QuantizedRows& quantized, const Mixes* mixes) {
+  CACHALOT_CHECK(quantized.codes == nullptr || (quantizes_normed(first) && packed(second)),
+                 "{} columns to be quantized", first.width);
   const unsigned of_first = blocks_of(first), of_both = of_first + blocks_of(second);
   const unsigned of_mixes =
       mixes == nullptr ? 0 : static_cast<unsigned>((mixes->collapse.tokens + kWarps - 1) / kWarps);
@@ -185,7 +226,7 @@ void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& sec
          packed(first) && packed(second) ? normalize_two<true> : normalize_two<false>,
          {.blocks = of_both + of_mixes, .threads = kWarps * 32},
          TwoNorms{norm_of(first), norm_of(second), static_cast<int>(of_first),
-                  static_cast<int>(of_both)},
+                  static_cast<int>(of_both), quantized},
          mixes == nullptr ? Mixes{} : *mixes);
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/queue.h"
+#include "backend/cuda/quantize_fp8.h"
 
 namespace cachalot::cuda {
 
@@ -16,10 +16,12 @@ struct NormedRows {
 };
 
 void normalize_rows(Queue& queue, const NormedRows& of);
-// In one kernel, which computes the coefficients of `mixes` too, if there are any: their sums are
-// made (start_sums_beside()).
+// Both in one kernel, which quantizes the rows of the first too, if `quantized` has codes, and
+// computes the coefficients of `mixes`, if there are any: their sums are made
+// (start_sums_beside()).
 struct Mixes;
 void normalize_rows(Queue& queue, const NormedRows& first, const NormedRows& second,
-                    const Mixes* mixes);
+                    const QuantizedRows& quantized, const Mixes* mixes);
+bool quantizes_normed(const NormedRows& of);
 
 }  // namespace cachalot::cuda
