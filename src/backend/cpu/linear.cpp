@@ -40,14 +40,13 @@ class PreparedRows {
   // packed together.
   int64_t pieces() const { return groups_ * (kernels_.pack ? tiles() : tokens_) * slices(); }
 
-  // Calls fill(group, token, first column, columns, where they go) for all of the piece.
+  // Calls fill(group, token, first column, columns, prepared row) for all of the piece.
   template <class F>
   void prepare(int64_t piece, F&& fill) const {
     const int64_t first = piece % slices() * kColumnBlock;
     const int64_t count = std::min(kColumnBlock, columns_ - first);
     const auto fill_row = [&](int64_t row) {
-      fill(row / tokens_, row % tokens_, first, count,
-           prepared(row) + first * kernels_.activation_size);
+      fill(row / tokens_, row % tokens_, first, count, prepared(row));
     };
     piece /= slices();
     if (!kernels_.pack) return fill_row(piece);
@@ -129,7 +128,7 @@ void linear(Queue& queue, const LinearArgs& args) {
       prepared.prepare(piece, [&](int64_t, int64_t t, int64_t first, int64_t count, void* row) {
         const auto fill =
             weight.format == PackedWeight::Format::fp8 ? kernels.quantize : kernels.keep;
-        fill(args.x.row(t) + first, count, weight.format, row);
+        fill(args.x.row(t) + first, first, count, weight.format, row);
       });
     });
     member.barrier();
@@ -175,10 +174,11 @@ void grouped_linear(Queue& queue, const GroupedLinearArgs& args) {
 
   queue.run(tokens * weight.rows * weight.columns, [&](const TeamMember& member) {
     rows.each([&](int64_t piece) {
-      prepared.prepare(
-          piece, [&](int64_t group, int64_t t, int64_t first, int64_t count, void* row) {
-            kernels.keep(args.x.row(t) + group * weight.columns + first, count, weight.format, row);
-          });
+      prepared.prepare(piece,
+                       [&](int64_t group, int64_t t, int64_t first, int64_t count, void* row) {
+                         kernels.keep(args.x.row(t) + group * weight.columns + first, first, count,
+                                      weight.format, row);
+                       });
     });
     member.barrier();
     blocks.each_with_next([&](int64_t i, int64_t next) {
@@ -217,7 +217,7 @@ void head(Queue& queue, const HeadArgs& args) {
   queue.run(count * weight.rows * weight.columns, [&](const TeamMember& member) {
     rows.each([&](int64_t piece) {
       prepared.prepare(piece, [&](int64_t, int64_t i, int64_t first, int64_t count, void* row) {
-        kernels.keep(args.x.row(args.rows.data[i]) + first, count, weight.format, row);
+        kernels.keep(args.x.row(args.rows.data[i]) + first, first, count, weight.format, row);
       });
     });
     member.barrier();

@@ -396,10 +396,10 @@ class Step {
     const int64_t row = piece / column_blocks(), first = piece % column_blocks() * kColumnBlock;
     const bool shared = row >= tokens_;
     const MatmulKernels& kernels = shared ? kernels_ : routed_;
-    kernels.quantize(args_.x.row(shared ? row - tokens_ : row) + first,
+    kernels.quantize(args_.x.row(shared ? row - tokens_ : row) + first, first,
                      std::min(kColumnBlock, dim_ - first),
                      shared ? PackedWeight::Format::fp8 : PackedWeight::Format::fp4,
-                     b_.x + row * b_.x_stride + first * kernels.activation_size);
+                     b_.x + row * b_.x_stride);
   }
 
   size_t kernel_bytes() const {
@@ -456,9 +456,8 @@ class Step {
       for (int64_t i = 0; i < count; ++i) {
         kernels_.gated(own->gate + i * kHiddenBlock, own->up + i * kHiddenBlock, kHiddenBlock,
                        args_.limit, b_.weight_of[first + i], own->hidden);
-        group.kernels->quantize(
-            own->hidden, kHiddenBlock, group.w2.format,
-            b_.hidden + (first + i) * b_.hidden_stride + row * group.kernels->activation_size);
+        group.kernels->quantize(own->hidden, row, kHiddenBlock, group.w2.format,
+                                b_.hidden + (first + i) * b_.hidden_stride);
       }
       if (!group.kernels->pack) continue;
       for (int64_t at = done; at < done + count; at += kPackTokens) {

@@ -267,7 +267,7 @@ TEST(CpuMoeExperts, Int8ProductsOfOneBlockAreExact) {
       for (int i = 0; i < 32; ++i) {
         x.push_back(to_bf16(static_cast<float>(i == t % 32 ? 127 : random.integer(-127, 127))));
       }
-      kernels.quantize(&x[32 * t], 32, PackedWeight::Format::fp4, at);
+      kernels.quantize(&x[32 * t], 0, 32, PackedWeight::Format::fp4, at);
       prepared.push_back(at);
     }
     for (int64_t count : {int64_t{1}, int64_t{4}, tokens}) {
@@ -299,7 +299,7 @@ std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<
   std::vector<uint8_t> scratch(static_cast<size_t>(kernels.scratch_bytes) + 64);
   void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
   std::vector<float> prepared(64), y(16 * tokens);
-  kernels.quantize(x.data(), 32, PackedWeight::Format::fp4, prepared.data());
+  kernels.quantize(x.data(), 0, 32, PackedWeight::Format::fp4, prepared.data());
   const std::vector<const void*> rows(tokens, prepared.data());
   std::vector<uint8_t> packed;
   if (kernels.pack) {

@@ -313,10 +313,10 @@ CACHALOT_INLINE void store_in_order(const float* values, const Order& order, flo
   for (int i = 0; i < kBlock; ++i) out[i] = values[order.column[i]];
 }
 
-void quantize(const bf16* x, int64_t columns, Format format, void* prepared) {
-  float* out = static_cast<float*>(prepared);
+void quantize(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
+  float* out = static_cast<float*>(row) + first;
   const Order& order = order_of(format);
-  for (int64_t k = 0; k < columns; k += kBlock) {
+  for (int64_t k = 0; k < count; k += kBlock) {
     const Block rounded = round_group(x + k);
     float values[kBlock];
     for (int i = 0; i < kBlockVectors; ++i) store(values + i * kLanes, rounded.v[i]);
@@ -324,10 +324,10 @@ void quantize(const bf16* x, int64_t columns, Format format, void* prepared) {
   }
 }
 
-void keep(const bf16* x, int64_t columns, Format format, void* prepared) {
-  float* out = static_cast<float*>(prepared);
+void keep(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
+  float* out = static_cast<float*>(row) + first;
   const Order& order = order_of(format);
-  for (int64_t k = 0; k < columns; k += kBlock) {
+  for (int64_t k = 0; k < count; k += kBlock) {
     float values[kBlock];
     for (int i = 0; i < kBlock; i += kLanes) store(values + i, load_bf16(x + k + i));
     store_in_order(values, order, out + k);

@@ -317,14 +317,14 @@ CACHALOT_INLINE void order_fp4(int64_t columns, uint16_t* values) {
   }
 }
 
-void quantize_in_order(const bf16* x, int64_t columns, Format format, void* prepared) {
-  quantize(x, columns, format, prepared);
-  if (format == Format::fp4) order_fp4(columns, static_cast<uint16_t*>(prepared));
+void quantize_in_order(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
+  quantize(x, first, count, format, row);
+  if (format == Format::fp4) order_fp4(count, static_cast<uint16_t*>(row) + first);
 }
 
-void keep_in_order(const bf16* x, int64_t columns, Format format, void* prepared) {
-  keep(x, columns, format, prepared);
-  if (format == Format::fp4) order_fp4(columns, static_cast<uint16_t*>(prepared));
+void keep_in_order(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
+  keep(x, first, count, format, row);
+  if (format == Format::fp4) order_fp4(count, static_cast<uint16_t*>(row) + first);
 }
 
 constexpr MatmulKernels kTable = {

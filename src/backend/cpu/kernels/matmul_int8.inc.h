@@ -208,8 +208,8 @@ void multiply_int8(const Product& p, void*) {
   }
 }
 
-void quantize_int8(const bf16* x, int64_t columns, Format, void* prepared) {
-  quantize_blocks(x, columns, column_at, static_cast<Int8Block*>(prepared));
+void quantize_int8(const bf16* x, int64_t first, int64_t count, Format, void* row) {
+  quantize_blocks(x, count, column_at, static_cast<Int8Block*>(row) + first / kBlock);
 }
 
 constexpr MatmulKernels kInt8Table = int8_table(quantize_int8, multiply_int8, 0);

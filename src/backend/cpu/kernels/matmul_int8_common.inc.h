@@ -58,7 +58,7 @@ CACHALOT_INLINE void quantize_blocks(const bf16* x, int64_t columns, const Colum
   }
 }
 
-constexpr MatmulKernels int8_table(void (*quantize)(const bf16*, int64_t, Format, void*),
+constexpr MatmulKernels int8_table(void (*quantize)(const bf16*, int64_t, int64_t, Format, void*),
                                    void (*multiply)(const Product&, void*), int64_t scratch) {
   return {.activation_size = sizeof(Int8Block) / kBlock,
           .quantize = quantize,

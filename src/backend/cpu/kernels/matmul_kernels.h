@@ -65,11 +65,12 @@ struct Product {
 struct MatmulKernels {
   // Prepared activations, what multiply() reads: values of this many bytes.
   int64_t activation_size;
-  // Quantized to E4M3 with a power of two per 32 (spec: model, 2.2), for an fp8 or fp4 weight.
-  // Groups are independent: a row may be prepared in pieces of a multiple of 32.
-  void (*quantize)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
+  // Columns first .. first + count - 1 of a prepared row, both multiples of 32, from the values of
+  // x, quantized to E4M3 with a power of two per 32 (spec: model, 2.2), for an fp8 or fp4 weight.
+  void (*quantize)(const bf16* x, int64_t first, int64_t count, PackedWeight::Format format,
+                   void* row);
   // As they are, for a weight of that format.
-  void (*keep)(const bf16* x, int64_t columns, PackedWeight::Format format, void* prepared);
+  void (*keep)(const bf16* x, int64_t first, int64_t count, PackedWeight::Format format, void* row);
 
   // Kernels that want the tokens side by side: pack() copies some columns, groups of 32, of the
   // prepared rows kPackTokens * tile .. (at most kPackTokens of them) of `tokens` to their place
