@@ -3,6 +3,7 @@
 #include "backend/cpu/expert_outputs.h"
 #include "backend/cpu/kernels/matmul_kernels.h"
 #include "backend/cpu/matmul_test_data.h"
+#include "backend/cpu/packed_weight.h"
 #include "ops/experts.h"
 
 namespace cachalot::cpu {
@@ -298,7 +299,7 @@ std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<
                                 int64_t tokens) {
   std::vector<uint8_t> scratch(static_cast<size_t>(kernels.scratch_bytes) + 64);
   void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
-  std::vector<float> prepared(64), y(16 * tokens);
+  std::vector<float> prepared(256), y(16 * tokens);
   kernels.quantize(x.data(), 0, 32, PackedWeight::Format::fp4, prepared.data());
   const std::vector<const void*> rows(tokens, prepared.data());
   std::vector<uint8_t> packed;
@@ -323,6 +324,94 @@ std::vector<float> multiply_fp4(const MatmulKernels& kernels, const std::vector<
                     .y_first_row = 16},
                    aligned);
   return y;
+}
+
+// The same of any FP4 weight and of `tokens` rows of x.
+std::vector<float> multiply_rows(const MatmulKernels& kernels, const TestWeight& w, const bf16* x,
+                                 int64_t tokens) {
+  const int64_t rows = w.fp4.rows, columns = w.fp4.columns;
+  const int64_t stride = activation_stride(kernels, columns);
+  const auto aligned = [](std::vector<std::byte>& memory) {
+    return memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+  };
+  std::vector<std::byte> scratch(static_cast<size_t>(kernels.scratch_bytes) + 64);
+  std::vector<std::byte> prepared(static_cast<size_t>(tokens * stride) + 64, std::byte{0xFF});
+  std::vector<const void*> pointers;
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::byte* row = aligned(prepared) + t * stride;
+    for (int64_t k = 0; k < columns; k += 32) {
+      kernels.quantize(x + t * columns + k, k, 32, PackedWeight::Format::fp4, row);
+    }
+    pointers.push_back(row);
+  }
+  std::vector<std::byte> packed;
+  if (kernels.pack) {
+    packed.resize(static_cast<size_t>(kernels.packed_bytes(tokens, columns)) + 64);
+    for (int64_t tile = 0; tile * kPackTokens < tokens; ++tile) {
+      kernels.pack(pointers.data(), tokens, columns, PackedWeight::Format::fp4, tile, 0, columns,
+                   aligned(packed));
+    }
+  }
+  std::vector<float> y(tokens * rows);
+  for (int64_t first = 0; first < rows; first += 32) {
+    kernels.multiply({.weight = {.format = PackedWeight::Format::fp4,
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .data = w.fp4.codes.data,
+                                 .row_scales = w.fp4.scales.data},
+                      .first_row = first,
+                      .last_row = std::min(rows, first + 32),
+                      .x = pointers.data(),
+                      .packed = kernels.pack ? aligned(packed) : nullptr,
+                      .tokens = tokens,
+                      .y_f32 = y.data(),
+                      .y_stride = rows},
+                     aligned(scratch));
+  }
+  return y;
+}
+
+// Scales within few and many powers of two and with 2^-127 among them, inputs of a usual size and a
+// large one, which kernels may treat differently: all the same for every number of tokens.
+TEST(CpuMoeExperts, Fp4ProductsAreTheSameAloneAndInCompany) {
+  struct Range {
+    int low, high;
+    float large;
+  };
+  const int64_t rows = 45, most = 21;
+  for (Isa isa : isas()) {
+    const MatmulKernels& kernels = matmul_kernels_for(isa);
+    Random random(17);
+    for (const Range& range : {Range{118, 124, 0x1p70f}, {70, 180, 0x1p60f}, {0, 230, 1.0f}}) {
+      for (int64_t columns : {32, 224, 256, 288, 512, 768}) {
+        const TestWeight w = fp4_weight(random, rows, columns, range.low, range.high);
+        std::vector<bf16> x = random.values(most * columns, 3.0f);
+        for (int64_t i = 0; i < columns; ++i) {
+          x[columns + i] = to_bf16(to_float(x[columns + i]) * range.large);
+        }
+        std::vector<float> alone;
+        for (int64_t t = 0; t < most; ++t) {
+          const std::vector<float> y = multiply_rows(kernels, w, &x[t * columns], 1);
+          const std::vector<double> values = quantized(&x[t * columns], columns);
+          for (int64_t r = 0; r < rows; ++r) {
+            const Dot expected = dot(values, w, r);
+            ASSERT_NEAR(y[r], expected.value, expected.fp32_bound(columns))
+                << name_of(isa) << " token " << t << " row " << r << " columns " << columns;
+          }
+          alone.insert(alone.end(), y.begin(), y.end());
+        }
+        for (int64_t tokens : {2, 3, 4, 5, 6, 8, 9, 12, 21}) {
+          for (int64_t first : {int64_t{0}, most - tokens}) {
+            const std::vector<float> y = multiply_rows(kernels, w, &x[first * columns], tokens);
+            for (int64_t i = 0; i < tokens * rows; ++i) {
+              ASSERT_EQ(y[i], alone[first * rows + i])
+                  << name_of(isa) << " tokens " << tokens << " columns " << columns << " at " << i;
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 // Field fault "block scales", experts: all E8M0 codes a checkpoint may hold.

@@ -140,8 +140,8 @@ struct E2m1Values {
 };
 constexpr E2m1Values kE2m1Values;
 
-// Whether all of these scales can be added to exponents.
-CACHALOT_INLINE bool scales_fold(const uint8_t* scales, int64_t count) {
+// Whether all of these scales are 2^-exponent to 2^exponent.
+CACHALOT_INLINE bool scales_within(const uint8_t* scales, int64_t count, int exponent) {
   __m512i least = _mm512_set1_epi8(127), most = least;
   for (int64_t b = 0; b < count; b += 64) {
     const __mmask64 there = count - b < 64 ? (uint64_t{1} << (count - b)) - 1 : ~uint64_t{0};
@@ -149,8 +149,13 @@ CACHALOT_INLINE bool scales_fold(const uint8_t* scales, int64_t count) {
     least = _mm512_min_epu8(least, codes);
     most = _mm512_max_epu8(most, codes);
   }
-  return !_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(127 - kScaleRange)) &&
-         !_mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(static_cast<char>(127 + kScaleRange)));
+  return !_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(static_cast<char>(127 - exponent))) &&
+         !_mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(static_cast<char>(127 + exponent)));
+}
+
+// Whether all of these scales can be added to exponents.
+CACHALOT_INLINE bool scales_fold(const uint8_t* scales, int64_t count) {
+  return scales_within(scales, count, kScaleRange);
 }
 
 // Words of four nibbles each, shifted so that the first, second, third and fourth nibble of all

@@ -2,20 +2,20 @@
 //
 // Every operand is exact in BF16: E4M3 and E2M1 codes, also times a scale within kScaleRange
 // (matmul_bf16_decode.inc.h), and activations, quantized or not. One instruction multiplies 32
-// columns and adds them to an output's sums: lane l takes the columns at 2 l and 2 l + 1 of a block
-// in the order the format is decoded in, blocks ascending; then one fixed sum over the lanes. Where
-// one of a row's scales (of a tile's 32 rows for FP8) cannot be added to exponents, the row's
-// blocks are summed unscaled from zero and join by fma(partial, scale, sum). The order is the same
-// for every number of tokens. The instruction takes denormals for zeros, which no product with a
-// quantized activation is.
+// columns and adds them to an output's sums: lane l takes the columns at 2 l and 2 l + 1 of a
+// block, blocks ascending; then one fixed sum over the lanes. Where one of the scales of a tile's
+// 32 FP8 rows cannot be added to exponents, the rows' blocks are summed unscaled from zero and join
+// by fma(partial, scale, sum); for FP4 see matmul_bf16_fp4.inc.h. The order is the same for every
+// number of tokens. The instruction takes denormals for zeros, which no product with a quantized
+// activation is.
 //
 // Four or eight weight rows are decoded in registers as they stream by, for up to six tokens; more
-// tokens take them from L2 again, which for FP4 and BF16 is free: decoding needs what the dot
-// products leave idle. FP8 takes longer: for more than kFewTokens, some rows at a time are decoded
-// into a panel of BF16 values first.
+// tokens take them from L2 again. For more than kFewTokens, some rows at a time are decoded into a
+// panel of BF16 values first.
 #pragma once
 
 #include "backend/cpu/kernels/matmul_bf16_activations.inc.h"
+#include "backend/cpu/kernels/matmul_bf16_fp4.inc.h"
 #include "backend/cpu/kernels/matmul_bf16_rows.inc.h"
 
 namespace cachalot::cpu {
@@ -28,7 +28,7 @@ constexpr int kInputTokens = 4;  // up to which the input takes FP8 scales
 constexpr int rows_at_once(int tokens) { return tokens <= 2 ? 8 : 4; }
 // So many sums and those that fill up sixteen.
 constexpr int sums_held(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
-// Of FP8, up to which no panel is decoded. A panel, the scratch, leaves room in L2 for the input.
+// Up to which no panel is decoded. A panel, the scratch, leaves room in L2 for the input.
 constexpr int64_t kFewTokens = 8;
 constexpr int64_t kPanelBytes = 128 << 10;
 constexpr int64_t kCallRows = 32;
@@ -50,12 +50,12 @@ CACHALOT_INLINE int64_t end_of_rows(int64_t first, int64_t most, int64_t end) {
 // --------------------------------------------------------------------------------------- outputs
 
 // The sums over the lanes of sixteen vectors, each as sum() adds them.
-CACHALOT_INLINE F32 sums_of(const float* vectors) {
+CACHALOT_INLINE F32 sums_of(const F32* vectors) {
   F32 eight[8], four[4], two[2];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
     const int from = i / 4 * 8 + i % 4;
-    const __m512 a = load(vectors + from * kLanes), b = load(vectors + (from + 4) * kLanes);
+    const __m512 a = vectors[from], b = vectors[from + 4];
     eight[i] = _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xEE);
   }
 #pragma GCC unroll 4
@@ -105,12 +105,12 @@ CACHALOT_INLINE Pairs scaled_input(Pairs x, __m512i shift) {
   return (Pairs)shifted((__m512i)x, shift, _mm512_set1_epi16(0x7F80));
 }
 
-// Sums of kRows rows from `first` on and kTokens tokens, [kTokens][kRows]. A function of its own,
-// so that nothing else wants its registers.
+// Sums of kRows rows from `first` on and kTokens tokens, [kTokens][kRows], lane by lane. A function
+// of its own, so that nothing else wants its registers.
 template <class Row, int kRows, int kTokens, Scaling kScaling>
 __attribute__((noinline)) void dot_rows(const Row& first, const uint16_t* const* tokens,
                                         const float* scales, int64_t blocks, Fetcher& fetcher,
-                                        float* out) {
+                                        F32* lanes) {
   const uint16_t* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
   F32 sums[kRows][kTokens];
@@ -161,24 +161,64 @@ __attribute__((noinline)) void dot_rows(const Row& first, const uint16_t* const*
   for (; b + kStep <= blocks; b += kStep) step.template operator()<kStep>(b);
   if (kStep > 1 && b < blocks) step.template operator()<1>(b);
   fetcher = next;
-  if constexpr (kTokens == 1) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) out[r] = sum(sums[r][0]);
-    return;
-  }
-  // Sixteen together, zeros where there are fewer.
-  alignas(64) float lanes[sums_held(kRows * kTokens) * kLanes];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 6
-    for (int t = 0; t < kTokens; ++t) store(lanes + (t * kRows + r) * kLanes, sums[r][t]);
+    for (int t = 0; t < kTokens; ++t) lanes[t * kRows + r] = sums[r][t];
   }
-  for (int i = kRows * kTokens; i < sums_held(kRows * kTokens); ++i) {
-    store(lanes + i * kLanes, splat(0.0f));
+}
+
+// out[i] is the sum over the lanes of the i-th of kCount.
+template <int kCount>
+CACHALOT_INLINE void put_sums(F32* lanes, float* out) {
+  if constexpr (kCount <= 8) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) out[i] = sum(lanes[i]);
+    return;
   }
-  for (int i = 0; i < sums_held(kRows * kTokens); i += kLanes) {
-    store(out + i, sums_of(lanes + i * kLanes));
+  // Sixteen together, zeros where there are fewer.
+  for (int i = kCount; i < sums_held(kCount); ++i) lanes[i] = splat(0.0f);
+  for (int i = 0; i < sums_held(kCount); i += kLanes) store(out + i, sums_of(lanes + i));
+}
+
+// The sums of rows of any format. `folds`: the scales can be added to exponents; `moves`: even to
+// those of the input, or of the sums (Row::moves(), inputs_move()).
+template <int kRows, int kTokens, class Row>
+CACHALOT_INLINE void dot(const Row& first, const uint16_t* const* x, const float* scales,
+                         int64_t blocks, bool folds, bool moves, Fetcher& next, F32* lanes) {
+  const auto run = [&]<Scaling kScaling>() {
+    dot_rows<Row, kRows, kTokens, kScaling>(first, x, scales, blocks, next, lanes);
+  };
+  if constexpr (Row::kScaled) {
+    if (!folds) return run.template operator()<Scaling::sums>();
+    if constexpr (kTokens <= kInputTokens) {
+      if (moves) return run.template operator()<Scaling::input>();
+    }
   }
+  run.template operator()<Scaling::weights>();
+}
+template <int kRows, int kTokens>
+CACHALOT_INLINE void dot(const Fp4Row& first, const uint16_t* const* x, const float*,
+                         int64_t blocks, bool folds, bool moves, Fetcher& next, F32* lanes) {
+  const auto run = [&]<Fp4Scaling kScaling>() {
+    dot_fp4<kRows, kTokens, kScaling>(first, x, blocks, next, lanes);
+  };
+  if (!folds) return run.template operator()<Fp4Scaling::partial>();
+  if (moves) return run.template operator()<Fp4Scaling::moving>();
+  run.template operator()<Fp4Scaling::weights>();
+}
+
+template <class Row, int kTokens>
+CACHALOT_INLINE bool inputs_move(const uint16_t* const* x, int64_t columns) {
+  bool all = Row::kScaled;
+  if constexpr (Row::kSharesScales) {
+    all = kTokens <= kInputTokens;
+    for (int t = 0; t < kTokens; ++t) all = all && takes_scales(x[t], columns);
+  } else if constexpr (Row::kScaled) {
+    all = columns % kSpanColumns == 0;
+    for (int t = 0; t < kTokens; ++t) all = all && in_moving_range(x[t], columns);
+  }
+  return all;
 }
 
 // kTokens tokens from `token` on.
@@ -187,35 +227,27 @@ void multiply_few(const Product& p, int64_t token) {
   constexpr int kRows = rows_at_once(kTokens);
   const uint16_t* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = static_cast<const uint16_t*>(p.x[token + t]);
-  bool scale_input = Row::kSharesScales && kTokens <= kInputTokens;
-  for (int t = 0; t < kTokens; ++t) {
-    scale_input = scale_input && takes_scales(x[t], p.weight.columns);
-  }
+  const bool inputs = inputs_move<Row, kTokens>(x, p.weight.columns);
   const int64_t blocks = p.weight.columns / kBlock;
   // The first tokens see to it that the next product comes, for all.
   Fetcher next(token == 0 ? p.next_codes : Upcoming());
   if (token == 0) Fetcher(p.next_scales).step(p.next_scales.bytes);
   for (int64_t first = p.first_row, last; first < p.last_row; first = last) {
     last = end_of_rows<Row>(first, kRows, p.last_row);
-    bool folds = Row::folds(p.weight, first, last);
+    bool moves = inputs && Row::moves(p.weight, first, last);
+    bool folds = moves || Row::folds(p.weight, first, last);
     Row row(p.weight, first);
     if (last - first < kRows || !folds) {  // row by row
       last = first + 1;
       row.repeat();
-      folds = Row::folds(p.weight, first, last);
+      moves = inputs && Row::moves(p.weight, first, last);
+      folds = moves || Row::folds(p.weight, first, last);
     }
     const float* scales = shared_scales<Row>(p.weight, first);
+    F32 lanes[sums_held(kRows * kTokens)];
     float sums[sums_held(kRows * kTokens) + kLanes];
-    const auto dot = [&]<Scaling kScaling>() {
-      dot_rows<Row, kRows, kTokens, kScaling>(row, x, scales, blocks, next, sums);
-    };
-    if (Row::kScaled && !folds) {
-      dot.template operator()<Row::kScaled ? Scaling::sums : Scaling::weights>();
-    } else if (scale_input) {
-      dot.template operator()<Row::kSharesScales ? Scaling::input : Scaling::weights>();
-    } else {
-      dot.template operator()<Scaling::weights>();
-    }
+    dot<kRows, kTokens>(row, x, scales, blocks, folds, moves, next, lanes);
+    put_sums<kRows * kTokens>(lanes, sums);
     for (int t = 0; t < kTokens; ++t) {
       put_rows(p, token + t, first, last - first, load(sums + t * kRows));
     }
@@ -232,7 +264,7 @@ void multiply_in_turns(const Product& p) {
   }
 }
 
-// ----------------------------------------------------------------------------- many tokens of FP8
+// ----------------------------------------------------------------------------------- many tokens
 
 // Rows first .. last - 1, of one scale tile, as BF16 values. Fetches as many bytes as it decodes.
 void decode_panel(const PackedWeight& w, int64_t first, int64_t last, Fetcher& fetcher,
@@ -264,12 +296,13 @@ void decode_panel(const PackedWeight& w, int64_t first, int64_t last, Fetcher& f
 }
 
 // Some rows at a time become a BF16 weight.
-void multiply_decoded(const Product& p, int64_t most_rows, uint16_t* panel) {
+template <class Row, class Decode>
+void multiply_decoded(const Product& p, int64_t most_rows, uint16_t* panel, const Decode& decode) {
   Fetcher(p.next_scales).step(p.next_scales.bytes);
   Fetcher next(p.next_codes);
   for (int64_t first = p.first_row, last; first < p.last_row; first = last) {
-    last = end_of_rows<Fp8Row>(first, most_rows, p.last_row);
-    decode_panel(p.weight, first, last, next, panel);
+    last = end_of_rows<Row>(first, most_rows, p.last_row);
+    decode(p.weight, first, last, next, panel);
     Product part = p;
     part.weight = {.format = Format::bf16,
                    .rows = last - first,
@@ -283,14 +316,27 @@ void multiply_decoded(const Product& p, int64_t most_rows, uint16_t* panel) {
   }
 }
 
+int64_t panel_rows(const Product& p) {
+  return kPanelBytes / (2 * p.weight.columns) / kTileRows * kTileRows;
+}
+
 void multiply_fp8(const Product& p, void* scratch) {
-  const int64_t rows = kPanelBytes / (2 * p.weight.columns) / kTileRows * kTileRows;
+  const int64_t rows = panel_rows(p);
   bool folds = true;
   for (int64_t r = p.first_row; r < p.last_row && folds; r = (r / 32 + 1) * 32) {
     folds = Fp8Row::folds(p.weight, r, r + 1);
   }
   if (p.tokens <= kFewTokens || rows == 0 || !folds) return multiply_in_turns<Fp8Row>(p);
-  multiply_decoded(p, rows, static_cast<uint16_t*>(scratch));
+  multiply_decoded<Fp8Row>(p, rows, static_cast<uint16_t*>(scratch), decode_panel);
+}
+
+void multiply_fp4(const Product& p, void* scratch) {
+  const int64_t rows = panel_rows(p);
+  if (p.tokens <= kFewTokens || rows == 0 || p.weight.columns % kSpanColumns != 0 ||
+      !Fp4Row::folds(p.weight, p.first_row, p.last_row)) {
+    return multiply_in_turns<Fp4Row>(p);
+  }
+  multiply_decoded<Fp4Row>(p, rows, static_cast<uint16_t*>(scratch), decode_spans);
 }
 
 void multiply(const Product& product, void* scratch) {
@@ -300,37 +346,27 @@ void multiply(const Product& product, void* scratch) {
     case Format::fp8:
       return multiply_fp8(product, scratch);
     case Format::fp4:
-      return multiply_in_turns<Fp4Row>(product);
+      return multiply_fp4(product, scratch);
   }
 }
 
 // ------------------------------------------------------------------------------------ activations
 
-// Columns as decode_e2m1() leaves them.
-CACHALOT_INLINE void order_fp4(int64_t columns, uint16_t* values) {
-  alignas(64) uint16_t order[kBlock];
-  for (int i = 0; i < kBlock; ++i) order[i] = static_cast<uint16_t>(i % 8 * 4 + i / 8);
-  const __m512i from = _mm512_load_si512(order);
-  for (int64_t k = 0; k < columns; k += kBlock) {
-    const __m512i block = _mm512_loadu_si512(values + k);
-    _mm512_storeu_si512(values + k, _mm512_permutexvar_epi16(from, block));
+// An FP4 weight's in the order of its spans.
+template <auto kPrepare>
+void prepare(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
+  if (format != Format::fp4) return kPrepare(x, first, count, format, row);
+  for (int64_t k = 0; k < count; k += kBlock) {
+    alignas(64) uint16_t block[kBlock];
+    kPrepare(x + k, 0, kBlock, format, block);
+    lay_in_span(block, first + k, static_cast<uint16_t*>(row));
   }
-}
-
-void quantize_in_order(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
-  quantize(x, first, count, format, row);
-  if (format == Format::fp4) order_fp4(count, static_cast<uint16_t*>(row) + first);
-}
-
-void keep_in_order(const bf16* x, int64_t first, int64_t count, Format format, void* row) {
-  keep(x, first, count, format, row);
-  if (format == Format::fp4) order_fp4(count, static_cast<uint16_t*>(row) + first);
 }
 
 constexpr MatmulKernels kTable = {
     .activation_size = sizeof(bf16),
-    .quantize = quantize_in_order,
-    .keep = keep_in_order,
+    .quantize = prepare<quantize>,
+    .keep = prepare<keep>,
     .packed_bytes = nullptr,
     .pack = nullptr,
     .few_rows = kCallRows,

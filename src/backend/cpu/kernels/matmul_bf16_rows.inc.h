@@ -1,4 +1,5 @@
-// Weight rows as the BF16 dot product takes them: a block of 32 columns to a register.
+// Weight rows as the BF16 dot product takes them: a block of 32 columns to a register (FP4:
+// matmul_bf16_fp4.inc.h).
 //
 // A row is a pointer (RowCodes). decode() takes one or two blocks, the row's first ones, with a
 // Shared: what these blocks of all rows in the same scale tile have in common. Unless the weight
@@ -31,6 +32,7 @@ struct Bf16Row : RowCodes<64> {
 
   using RowCodes::RowCodes;
   static bool folds(const PackedWeight&, int64_t, int64_t) { return true; }
+  static bool moves(const PackedWeight&, int64_t, int64_t) { return false; }
   template <Scaling, int kBlocks>
   CACHALOT_INLINE_MEMBER void decode(const Shared<kBlocks>&, Pairs* out) const {
     for (int i = 0; i < kBlocks; ++i) out[i] = load_pairs(at(i));
@@ -58,6 +60,10 @@ struct Fp8Row : RowCodes<32> {
   static bool folds(const PackedWeight& w, int64_t first, int64_t) {
     return scales_fold(w.tile_scales + first / 32 * (w.columns / kBlock), w.columns / kBlock);
   }
+  // Whether the input may take the scales.
+  static bool moves(const PackedWeight& w, int64_t first, int64_t last) {
+    return folds(w, first, last);
+  }
   template <Scaling kScaling, int kBlocks>
   CACHALOT_INLINE_MEMBER void decode(const Shared<kBlocks>& shared, Pairs* out) const {
     __m512i words[2];
@@ -69,33 +75,6 @@ struct Fp8Row : RowCodes<32> {
     }
   }
   CACHALOT_INLINE_MEMBER float scale(const auto& shared, int i) const { return shared.scales[i]; }
-};
-
-// -------------------------------------------------------------------------------------------- FP4
-
-struct Fp4Row : Fp4Codes {
-  static constexpr bool kScaled = true, kSharesScales = false;
-
-  template <int>
-  struct Shared {
-    Shared(const float*, int64_t) {}
-  };
-
-  __m512i shifts = nibble_shifts();
-
-  using Fp4Codes::Fp4Codes;
-  static bool folds(const PackedWeight& w, int64_t first, int64_t last) {
-    const int64_t blocks = w.columns / kBlock;
-    return scales_fold(w.row_scales + first * blocks, (last - first) * blocks);
-  }
-  template <Scaling kScaling, int kBlocks>
-  CACHALOT_INLINE_MEMBER void decode(const Shared<kBlocks>&, Pairs* out) const {
-    for (int i = 0; i < kBlocks; ++i) {
-      const int scale = kScaling == Scaling::weights ? scales[i] : 127;
-      out[i] = (Pairs)decode_e2m1(at(i), scale, shifts);
-    }
-  }
-  CACHALOT_INLINE_MEMBER float scale(const auto&, int i) const { return e8m0_value(scales[i]); }
 };
 
 }  // namespace
