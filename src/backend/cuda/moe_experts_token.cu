@@ -38,7 +38,7 @@ struct Warp {
   uint32_t inputs, shared_row, hidden;  // x, hidden rows
   uint32_t table;                       // the experts' addresses, by id, and when they are there
   uint32_t table_there;
-  uint32_t maxima;    // [teams][4]
+  uint32_t maxima;    // [2][teams][4], by turns
   float* ups;         // [shared units][32]
   uint16_t* outputs;  // [columns][kMostOctets * 8]
   // This lane's: of the pair of places that is next to be read and to be filled again, and of
@@ -218,8 +218,9 @@ struct Warp {
 
   // This lane has a hidden value, in all columns alike: of octet w, place g. Pairs of places are a
   // word of the next product.
-  __device__ __forceinline__ void publish(const TeamUnit& unit, float weight, float gate, float up,
-                                          uint32_t* values) const {
+  __device__ __forceinline__ void publish(const TeamUnit& unit, int job, float weight, float gate,
+                                          float up, uint32_t* values) const {
+    const uint32_t its_maxima = maxima + job % 2 * (kWarps * 4);
     const int team = warp / 4, w = warp % 4, g = lane / 4;
     const uint32_t own = gated({gate, gate}, {up, up}, {weight, weight}, step.limit);
     const uint32_t pair = __byte_perm(own, __shfl_xor_sync(~0u, own, 4), 0x5410);
@@ -227,9 +228,9 @@ struct Warp {
 #pragma unroll
     for (int lanes = 8; lanes < 32; lanes *= 2)
       largest = larger(largest, __shfl_xor_sync(~0u, largest, lanes));
-    if (lane == 0) store_shared(maxima + warp * 4, largest);
+    if (lane == 0) store_shared(its_maxima + warp * 4, largest);
     sync_threads_of(kBarrierOfTeam + team, 128);
-    const uint4 four = load_shared_4(maxima + team * 16);
+    const uint4 four = load_shared_4(its_maxima + team * 16);
     const float2 both = unpacked_bf16(larger(larger(four.x, four.y), larger(four.z, four.w)));
     const Fp8Group fp8(fmaxf(both.x, both.y));
     if (lane % 8 == 0) {
@@ -237,8 +238,6 @@ struct Warp {
           values + (unit.of_expert * kColumns + unit.column) * 16 + g / 2 * 4;
       to[w] = ~rounded_pair(pair, fp8, fp8);
     }
-    // The maxima may be written again.
-    sync_threads_of(kBarrierOfTeam + team, 128);
   }
 
   // All blocks' values of some columns into shared memory, by `warps` warps of which this is number
@@ -291,7 +290,7 @@ struct Warp {
       weight = 1;
       up = *place;
     }
-    publish(unit, weight, sums[0], up, values);
+    publish(unit, job, weight, sums[0], up, values);
   }
   __device__ __forceinline__ void keep_outputs(int strip, const float (&sums)[4]) const {
     const int g = lane / 4, c = lane % 4;
@@ -312,6 +311,8 @@ struct Warp {
   __device__ __forceinline__ void collect_rows(const uint32_t* values) const {
     const int shared_warps = share.octets, others = kWarps - shared_warps;
     const bool of_shared = has_shared_strip();
+    // Those that have no units would ask for 25 us, which takes bandwidth from all.
+    if (!of_shared) sync_threads_of(kBarrierOfRows, others * 32);
     collect(values, of_shared ? step.choices : 0, of_shared ? 1 : step.choices,
             of_shared ? shared_row : hidden, of_shared ? warp : warp - shared_warps,
             of_shared ? shared_warps : others);
@@ -449,7 +450,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(128) uint8_t dynamic[];
   __shared__ Barrier table_there;
   __shared__ Chosen chosen;
-  __shared__ alignas(16) uint32_t maxima[kWarps];
+  __shared__ alignas(16) uint32_t maxima[2 * kWarps];
   __shared__ float ups[kMostSharedUnits * kUnitValues];
   __shared__ uint16_t outputs[kColumns * kMostOctets * 8];
   let_next_start();
