@@ -61,13 +61,18 @@ namespace {
 constexpr int64_t kMostQuantized = 64, kMostWidth = 1536;
 
 // Room for them, which the queue keeps: whoever takes them comes behind the operation.
-QuantizedRows normed_codes(Queue& queue, int64_t rows, int64_t width) {
-  constexpr int64_t kScaleStride = 128, kScales = kMostWidth / 128 * kScaleStride;
+constexpr int64_t kScaleStride = 128, kScales = kMostWidth / 128 * kScaleStride;
+
+uint32_t* kept_codes(Queue& queue) {
   static const char kCodes = 0;
   void* kept = queue.kept(&kCodes);
   if (kept == nullptr)
     kept = queue.keep(&kCodes, nullptr, kScales * sizeof(uint32_t) + kMostQuantized * kMostWidth);
-  auto* const scales = static_cast<uint32_t*>(kept);
+  return static_cast<uint32_t*>(kept);
+}
+
+QuantizedRows normed_codes(Queue& queue, int64_t rows, int64_t width) {
+  uint32_t* const scales = kept_codes(queue);
   return {.rows = rows,
           .columns = width,
           .codes = reinterpret_cast<uint8_t*>(scales + kScales),
@@ -76,6 +81,8 @@ QuantizedRows normed_codes(Queue& queue, int64_t rows, int64_t width) {
 }
 
 }  // namespace
+
+void prepare_pairs(Queue& queue) { kept_codes(queue); }
 
 bool quantizes_before(const DenseMatrix& weight, int64_t rows, const Fp8Output& out) {
   return rows > 0 && out.y_f32 == nullptr && weight.quantized() && fits_tensor_cores(weight) &&

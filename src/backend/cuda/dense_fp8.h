@@ -37,6 +37,9 @@ bool quantizes_inside(const DenseMatrix& weight, int64_t rows, const Fp8Output& 
 // Two products of the same rows that each have a norm, and neither of which is one kernel: rows are
 // quantized once.
 bool quantizes_before(const DenseMatrix& weight, int64_t rows, const Fp8Output& out);
+// Before one of them is held: memory that the two need cannot be had while a graph is captured, and
+// until then each may have run by itself.
+void prepare_pairs(Queue& queue);
 void linear_fp8_pair(Queue& queue, const View<const bf16>& x, const Fp8Product& first,
                      const Fp8Product& second);
 

@@ -49,9 +49,13 @@ void linear(Queue& queue, const LinearArgs& args) {
   check_shapes(args);
   if (start_with_held(queue, args)) return;
   if (stands_beside(args)) return queue.held().hold_product(queue, args);
-  const bool may_join = args.norm.present()
-                            ? is_one_kernel(args) || is_several(args)
-                            : is_one_kernel(args) && fits_turning(args.weight, args.x.extent(0));
+  const bool has_norm = args.norm.present();
+  if (has_norm && is_several(args)) {
+    prepare_pairs(queue);
+    return queue.held().hold(queue, args);
+  }
+  const bool may_join =
+      is_one_kernel(args) && (has_norm || fits_turning(args.weight, args.x.extent(0)));
   if (may_join) return queue.held().hold(queue, args);
   start_alone(queue, args);
 }
