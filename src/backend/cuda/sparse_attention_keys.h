@@ -24,7 +24,7 @@ struct AttentionParameters {
   int latent_row_bytes, pages_per_slot, rows_per_page;
   int page_shift = -1;        // rows of a page as a power of two, or -1
   uint8_t* packed = nullptr;  // of one token (plan/packed_keys.h)
-  // Its keys, but this step's row, are there before the kernel starts that packs them.
+  // Keys, but rows of this step, are there before the kernel starts that packs or copies them.
   bool settled = false;
 };
 

@@ -142,6 +142,9 @@ __device__ Slots find_slots(const AttentionParameters& of, Shared& shared, int64
   Slots out;
   out.window_keys = window.count;
   out.window_end = uniform(attention_groups(window.count) * kGroupKeys);
+  if constexpr (kAllAtOnce) {
+    out.window_held = uniform(max(0, min(window.count, window.start - window.first)));
+  }
   const uint8_t** rows = shared.rows[place];
 #pragma unroll 1
   for (int i = thread; i < out.window_end; i += kFinders) {
@@ -205,7 +208,12 @@ class Producer {
 
   __device__ void run(int tokens) {
     const bool copies = uniform(thread_ / 32) < kCopiers;
-    // The first keys are waited for: all look them up.
+    // The first keys are waited for: all look them up. Settled ones before the kernel's inputs are
+    // there: what wrote them stands in front of another attention, which let the next kernel start
+    // behind its own wait, so it was complete when this kernel started (HeldOperation::settled);
+    // positions, slots and tables come before the step's first kernel. Rows of this step are made
+    // by the kernel in front.
+    if (!kWholeRows<kBlocks> || !of_.settled) wait_for_inputs();
     const Slots slots = find_slots<kProducers>(of_, shared_, token_of(0), 0, thread_);
     if (!copies) {
       announce(slots, 0, thread_ - kFirstHelper, keys_from(slots));
@@ -220,7 +228,9 @@ class Producer {
       }
     } else {
       rows_ = shared_.rows[0];
-      copy_whole_rows(slots);
+      if (!copies) wait_for_inputs();
+      copy_whole_rows(slots, !copies);
+      wait_for_inputs();
       cluster_wait();
       if (copies) {
         copy_all_values(slots);
@@ -391,25 +401,40 @@ class Producer {
     arrive_after_copies(shared_address(&shared_.full[RingPlace(copied_).stage]));
   }
 
-  // By all producers: the rows of the block's share, all at once.
-  __device__ void copy_whole_rows(const Slots& slots) {
+  // The rows of the block's share, all at once: those of this step by the helpers, when the
+  // kernel's inputs are there, the others by those who copy.
+  __device__ void copy_whole_rows(const Slots& slots, bool of_step) {
     const AttentionChunks chunks = attention_score_chunks(own_share(slots), slots.window_groups());
     const AttentionRows place(chunks);
     const int count = chunks.count();
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
       const AttentionChunk chunk = chunks.at(i);
-      const uint8_t* const* rows = rows_ + chunk.first * kGroupKeys;
+      const int first = chunk.first * kGroupKeys, end = chunk.count * kGroupKeys;
+      const int held = chunk.window ? max(0, min(end, slots.window_held - first)) : end;
       const uint32_t to = shared_address(shared_.ring[0]) + place.at(i);
-      const int pitch = chunk.window ? kAttentionWindowPitch : kAttentionLatentPitch;
-      const int pieces = (chunk.window ? kAttentionWindowRow : kAttentionLatentRow) / 16;
-      const int all = chunk.count * kGroupKeys * pieces;
-#pragma unroll 1
-      for (int at = thread_; at < all; at += kProducers) {
-        const int row = at / pieces, piece = (at - row * pieces) * 16;
-        copy_16_to(to + row * pitch + piece, rows[row] + piece);
+      if (chunk.window) {
+        copy_rows_of<kAttentionWindowRow, kAttentionWindowPitch>(to, first, of_step ? held : 0,
+                                                                 of_step ? end : held, of_step);
+      } else if (!of_step) {
+        copy_rows_of<kAttentionLatentRow, kAttentionLatentPitch>(to, first, 0, end, false);
       }
       arrive_after_copies(shared_address(&shared_.rows_there[i]));
+    }
+  }
+
+  // Rows begin .. end - 1 of those from slot `first` on, of kBytes.
+  template <int kBytes, int kPitch>
+  __device__ void copy_rows_of(uint32_t to, int first, uint32_t begin, uint32_t end,
+                               bool by_helpers) const {
+    constexpr uint32_t kPieces = kBytes / 16;
+    const uint8_t* const* rows = rows_ + first;
+    const uint32_t step = by_helpers ? kHelpers : kFirstHelper;
+#pragma unroll 4
+    for (uint32_t at = begin * kPieces + thread_ - (by_helpers ? kFirstHelper : 0);
+         at < end * kPieces; at += step) {
+      const uint32_t row = at / kPieces, piece = (at - row * kPieces) * 16;
+      copy_16_to(to + row * kPitch + piece, rows[row] + piece);
     }
   }
 

@@ -26,6 +26,7 @@ inline constexpr int kStages = kAttentionStages, kStageBytes = kAttentionStageBy
 struct Slots {
   int window_end;            // slots below hold window keys
   int window_keys, latents;  // that are there
+  int window_held = 0;       // slots below hold keys of the ring, the window's others this step's
 
   __device__ int window_groups() const { return window_end / kGroupKeys; }
   __device__ int groups() const { return window_groups() + attention_groups(latents); }

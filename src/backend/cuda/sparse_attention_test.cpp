@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda/held_operation.h"
 #include "on_gpu.h"
 
 namespace cachalot {
@@ -85,6 +86,17 @@ std::vector<std::byte> output_with(int blocks, const SparseAttentionArgs& args) 
   });
 }
 
+// The second of two, when all keys but this step's rows are settled.
+std::vector<std::byte> output_behind_another(int blocks, const SparseAttentionArgs& args) {
+  return output_of(args, [&](cuda::Queue& queue, const SparseAttentionArgs& on) {
+    cuda::sparse_attention_in_tiles(queue, on, blocks);
+    queue.held().note_attention();
+    EXPECT_TRUE(queue.held().settled({on.ring, on.chosen, on.latents.rows}));
+    cuda::sparse_attention_in_tiles(queue, on, blocks);
+    queue.held().forget_attention();
+  });
+}
+
 TEST(GpuSparseAttention, AgreesOnReleasedShapes) {
   RandomTensors random(1);
   const SparseAttentionArgs args = attention_args(random,
@@ -135,6 +147,7 @@ TEST(GpuSparseAttention, IsTheSameWithEveryNumberOfBlocks) {
     const std::vector<std::byte> one = output_with(1, args);
     for (const int blocks : {2, 4, 8}) {
       EXPECT_EQ(one, output_with(blocks, args)) << blocks << " blocks, latents " << latents;
+      EXPECT_EQ(one, output_behind_another(blocks, args)) << blocks << " blocks behind another";
     }
     EXPECT_EQ(one, output_with(1, args)) << "again";
   }
@@ -167,6 +180,7 @@ TEST(GpuSparseAttention, TakesAnyNumbersOfKeys) {
     const std::vector<std::byte> eight = output_with(8, args);
     for (const int blocks : {1, 1, 1, 2, 4}) {
       EXPECT_EQ(output_with(blocks, args), eight) << blocks << " blocks";
+      EXPECT_EQ(output_behind_another(blocks, args), eight) << blocks << " blocks behind another";
     }
   }
 }

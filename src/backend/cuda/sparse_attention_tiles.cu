@@ -64,6 +64,8 @@ __device__ void consume(const AttentionParameters& of, Shared& shared, int rank,
                         int stride, int tokens) {
   const Place at;
   if constexpr (keys == Keys::rows) {
+    wait_for_inputs();
+    let_next_start();
     order_query(of, shared, token);
   } else {
     bring_packed_query(of, shared);
@@ -127,11 +129,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x < kHeads) shared.sums[rank][threadIdx.x] = 0;
   __syncthreads();
   if constexpr (kBlocks > 1) cluster_arrive();
-  // Of packed keys whoever reads them waits.
-  if (keys == Keys::rows) {
-    wait_for_inputs();
-    let_next_start();
-  }
+  // Whoever reads what is not settled waits for the kernel's inputs.
   if (uniform(threadIdx.x / kConsumers) != 0) {
     // The registers of 512 threads, 128 each, are all there are to hand over.
     give_registers<32>();
@@ -198,7 +196,8 @@ int sparse_attention_blocks(int64_t tokens) {
 }
 
 void sparse_attention_in_tiles(Queue& queue, const SparseAttentionArgs& args, int blocks) {
-  const AttentionParameters of = attention_parameters(args);
+  AttentionParameters of = attention_parameters(args);
+  of.settled = queue.held().settled({args.ring, args.chosen, args.latents.rows});
   const int64_t tokens = args.rows.tokens();
   switch (blocks) {
     case 8:
