@@ -346,7 +346,13 @@ class Scores {
     clear_largest();
 #pragma unroll 1
     for (int round = 0; round < kRounds; ++round) {
-      float sums[32];
+      // Those before move on, because registers have no addresses.
+#pragma unroll
+      for (int other = 1; other < kRounds; ++other) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) scores_[other - 1][i] = scores_[other][i];
+      }
+      float(&sums)[32] = scores_[kRounds - 1];
 #pragma unroll
       for (int i = 0; i < 32; ++i) sums[i] = 0;
       const int mine = 2 * round + at_.group;
@@ -370,12 +376,6 @@ class Scores {
         in_quarters(window, sums);
       }
       include(own().of_round[round], sums);
-#pragma unroll
-      for (int other = 0; other < kRounds; ++other) {
-        if (other != round) continue;
-#pragma unroll
-        for (int i = 0; i < 32; ++i) scores_[other][i] = sums[i];
-      }
       released = release_stages(released, place.at(min(2 * round + 2, chunks_.count())));
     }
   }

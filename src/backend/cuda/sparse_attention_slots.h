@@ -129,7 +129,7 @@ struct Values {
   static constexpr int kLatentCodes = kBlockChannels / 2, kWindowCodes = kBlockChannels;
   static constexpr int kLatentPitch = kLatentCodes + (kSlices == 1 ? 32 : 16);
   static constexpr int kWindowPitch = kWindowCodes + (kSlices <= 2 ? 32 : 16);
-  static constexpr int kLatentGroups = kSlices <= 2 ? 2 : 8;
+  static constexpr int kLatentGroups = kSlices == 1 ? 2 : kSlices == 2 ? 4 : 8;
   static constexpr int kWindowGroups = kSlices;
   static_assert(kLatentGroups * kGroupKeys * kLatentPitch <= kStageBytes);
   static_assert(kWindowGroups * kGroupKeys * kWindowPitch <= kStageBytes);

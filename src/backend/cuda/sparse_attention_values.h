@@ -2,6 +2,7 @@
 // and the output. For .cu files.
 #pragma once
 
+#include "backend/cuda/ptx/load_matrices.h"
 #include "backend/cuda/ptx/wgmma.h"
 #include "backend/cuda/ptx/wgmma_bf16.h"
 #include "backend/cuda/rotary.h"
@@ -61,9 +62,12 @@ class Products {
     }
     const int window = uniform(slots_.window_groups()), groups = uniform(slots_.groups());
     AwaitedWeights<kBlocks> weights(shared_, window, groups, rank_);
-    if constexpr (kBlocks <= 2) {
+    if constexpr (kBlocks == 1) {
       multiply_window(window, weights, read);
       multiply_latents(window, groups, weights, read);
+    } else if constexpr (kBlocks == 2) {
+      multiply_window(window, weights, read);
+      multiply_latent_stages(window, groups, weights, read);
     } else {
       multiply_in_batches(window, groups, weights, read);
     }
@@ -185,6 +189,93 @@ class Products {
     }
     release_stage(shared_, stage, 1);
     ++read;
+  }
+
+  // What a lane takes of a stage of four groups of latents: four channels of two keys a word, and
+  // the multipliers of the keys.
+  struct LatentStage {
+    uint32_t words[V::kLatentGroups][2], multipliers[V::kLatentGroups][2];
+  };
+  // Four channels of the keys of a group are a matrix of 16-bit words, transposed what lanes take.
+  // A lane makes the multipliers of two keys, of the warp's two scales, for all.
+  __device__ __forceinline__ void load_latents(int& read, LatentStage& out) const {
+    static_assert(V::kLatentGroups == 4 && V::kLaneChannels == 4 && V::kWarpChannels == 32);
+    const RingPlace stage(read);
+    barrier_wait(&shared_.full[stage.stage], stage.parity);
+    const int warp = at_.group * 4 + at_.warp, lane = threadIdx.x % 32;
+    const uint8_t* rows = shared_.ring[stage.stage];
+    // A group's keys 0 .. 7 and 8 .. 15 as they lie in the stage.
+    const int key = lane % 8, row = lane / 8 * 8 + key / 2 + key % 2 * 4;
+    const uint32_t from = shared_address(rows) + row * V::kLatentPitch + warp * 16;
+    uint32_t two_groups[4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      load_matrices_transposed(two_groups, from + i * 32 * V::kLatentPitch);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) out.words[i * 2 + k / 2][k % 2] = two_groups[k];
+    }
+    const uint8_t* scales =
+        rows + (lane / 4 * 8 + lane % 4) * V::kLatentPitch + V::kLatentCodes + warp * 2;
+    const uint32_t even = *reinterpret_cast<const uint16_t*>(scales);
+    const uint32_t odd = *reinterpret_cast<const uint16_t*>(scales + 4 * V::kLatentPitch);
+    // Where q was; the stage before has the other half.
+    uint32_t* exchange =
+        reinterpret_cast<uint32_t*>(shared_.query) + (warp * 2 + read % 2) * 2 * 32;
+    reinterpret_cast<uint2*>(exchange)[lane] =
+        make_uint2(latent_multiplier(__byte_perm(even, odd, 0x2420)),
+                   latent_multiplier(__byte_perm(even, odd, 0x2521)));
+    release_stage(shared_, stage, 1);
+    ++read;
+    const uint32_t* own = exchange + at_.quad * 2 + at_.row / 4;
+#pragma unroll
+    for (int group = 0; group < V::kLatentGroups; ++group) {
+#pragma unroll
+      for (int two = 0; two < 2; ++two) {
+        out.multipliers[group][two] = own[group * 16 + two * 8];
+      }
+    }
+  }
+
+  // Latents' groups begin .. end - 1, by stages, of which two groups are decoded while the two
+  // before are multiplied. No product runs on across the end of the loop: the other warpgroup's do.
+  __device__ __forceinline__ void multiply_latent_stages(int begin, int end,
+                                                         AwaitedWeights<kBlocks>& weights,
+                                                         int& read) {
+    if (begin == end) return;
+    LatentStage stage;
+    load_latents(read, stage);
+#pragma unroll 1
+    for (int group = begin; group < end; group += V::kLatentGroups) {
+      weights.wait_for(min(group + V::kLatentGroups, end) - 1);
+      uint32_t steps[V::kLatentGroups][V::kTiles][4];
+#pragma unroll
+      for (int i = 0; i < V::kLatentGroups; ++i) {
+        // Groups come in pairs.
+        if (i == 2 && group + i >= end) break;
+        decode_latents(stage.words[i], stage.multipliers[i], steps[i]);
+        if (i % 2 == 0) continue;
+        wgmma_fence();
+        multiply_group(group + i - 1, steps[i - 1]);
+        multiply_group(group + i, steps[i]);
+        wgmma_commit();
+      }
+      if (group + V::kLatentGroups < end) load_latents(read, stage);
+      wgmma_wait<0>();
+    }
+  }
+
+  __device__ __forceinline__ static void decode_latents(const uint32_t (&words)[2],
+                                                        const uint32_t (&multipliers)[2],
+                                                        uint32_t (&steps)[V::kTiles][4]) {
+#pragma unroll
+    for (int two = 0; two < 2; ++two) {
+#pragma unroll
+      for (int tile = 0; tile < V::kTiles; ++tile) {
+        const uint32_t codes = words[two] >> (8 * tile);
+        steps[tile][2 * two] = decode_e2m1<0>(codes, multipliers[two]);
+        steps[tile][2 * two + 1] = decode_e2m1<1>(codes, multipliers[two]);
+      }
+    }
   }
 
   // Several blocks: a few stages are decoded, as long as P is on its way, then multiplied.
