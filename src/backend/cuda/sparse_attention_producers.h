@@ -78,16 +78,16 @@ __device__ void order_brought_query(Shared& shared, int thread) {
 // By all consumers: q that is packed, waited for at query_there.
 __device__ inline void bring_packed_query(const AttentionParameters& of, Shared& shared) {
   static_assert(kPanels == PackedKeys::kPanels && kPanelBytes == PackedKeys::kPanelBytes);
+  static_assert(kPanels == kConsumerWarps);
   if (threadIdx.x == 0) barrier_expect(&shared.query_there, kPanels * kPanelBytes);
   wait_for_inputs();
   let_next_start();
-  if (threadIdx.x == 0) {
-#pragma unroll 1
-    for (int panel = 0; panel < kPanels; ++panel) {
-      copy_bulk(shared.query + panel * kPanelBytes,
-                of.packed + PackedKeys::kQueryAt + panel * kPanelBytes, kPanelBytes,
-                &shared.query_there);
-    }
+  // A warp starts one copy after the other.
+  if (threadIdx.x % 32 == 0) {
+    const int panel = threadIdx.x / 32;
+    copy_bulk(shared.query + panel * kPanelBytes,
+              of.packed + PackedKeys::kQueryAt + panel * kPanelBytes, kPanelBytes,
+              &shared.query_there);
   }
 }
 
@@ -345,6 +345,8 @@ class Producer {
       if (i < kPackedParts) {
         copy_packed_part(chunk, group, i / 2);
       } else {
+        // Behind what is waited for first.
+        barrier_wait(&shared_.query_there, 0);
         const int stage = i - kPackedParts;
         barrier_expect(&shared_.full[stage], P::kStageBytes);
         copy_bulk(shared_.ring[stage], of_.packed + P::values(V::slice(rank_), stage),
