@@ -43,6 +43,19 @@ TEST_P(HeldProducts, AndAProductOfTheirRows) {
   operations_.expect_same_bytes_together();
 }
 
+// As in a layer, of released sizes.
+TEST_P(HeldProducts, InAGraphBeforeTheyWereTogether) {
+  const HyperExpandArgs expand = expand_args();
+  operations_.add(cuda::hyper_expand, expand);
+  const HyperCollapseArgs collapse = collapse_of(expand.stream);
+  operations_.add(cuda::hyper_collapse, collapse);
+  const LinearArgs latent = linear_of(collapse.x, 1280, true);
+  operations_.add(cuda::linear, latent);
+  operations_.add(cuda::linear, linear_of(collapse.x, 512, true));
+  operations_.add(cuda::linear, linear_of(latent.y, 4096, false));
+  operations_.expect_same_bytes_in_a_first_graph();
+}
+
 INSTANTIATE_TEST_SUITE_P(OfTokens, HeldProducts, testing::Values(1, 2, 5, 8, 9, 30, 64, 200));
 
 }  // namespace
