@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/matmul_int8_common.inc.h"
+#include "backend/cpu/kernels/transpose.inc.h"
 
 namespace cachalot::cpu {
 namespace {
@@ -20,38 +21,6 @@ constexpr int kSpan = 4;  // blocks whose codes are a cache line of every row
 
 // Column i of a block: the even columns of 8, then the odd ones, four times.
 constexpr int column_at(int i) { return i / 8 * 8 + i % 4 * 2 + i / 4 % 2; }
-
-// t[d] lane r = dword d of row r.
-CACHALOT_INLINE void transpose(Int* t) {
-  Int a[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    a[i] = _mm512_unpacklo_epi32(t[i], t[i + 1]);
-    a[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 1]);
-  }
-  // t[4 i + c], 128-bit lane l: dword 4 l + c of rows 4 i .. 4 i + 3.
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    t[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-    t[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-    t[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-    t[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-  }
-  Int out[16];
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const Int low01 = _mm512_shuffle_i32x4(t[c], t[4 + c], 0x44);
-    const Int high01 = _mm512_shuffle_i32x4(t[c], t[4 + c], 0xEE);
-    const Int low23 = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0x44);
-    const Int high23 = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0xEE);
-    out[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    out[4 + c] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
-    out[8 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    out[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) t[i] = out[i];
-}
 
 // Four bytes of two codes a lane -> twice their values + 12: the low nibbles' and the high ones'.
 CACHALOT_INLINE void decode(Int codes, Int* even, Int* odd) {
@@ -72,11 +41,12 @@ struct Span {
     const int64_t all = w.columns / kBlock;
     const auto mask = static_cast<__mmask16>((1u << (4 * blocks)) - 1);
     alignas(64) uint32_t scales[kVectorRows] = {};
+    F32 lines[kVectorRows];
 #pragma GCC unroll 16
     for (int r = 0; r < kVectorRows; ++r) {
       const int64_t row = clamped(first + r, end);
       const uint8_t* at = w.data + row * w.row_bytes() + block * 16;
-      codes[r] = _mm512_maskz_loadu_epi32(mask, at);
+      lines[r] = (F32)_mm512_maskz_loadu_epi32(mask, at);
       const uint8_t* scale = w.row_scales + row * all + block;
       if (blocks == kSpan) {
         __builtin_memcpy(&scales[r], scale, 4);
@@ -84,7 +54,9 @@ struct Span {
         for (int64_t b = 0; b < blocks; ++b) scales[r] |= uint32_t{scale[b]} << (8 * b);
       }
     }
-    transpose(codes);
+    transpose(lines);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) codes[i] = (Int)lines[i];
     scale_codes = _mm512_load_si512(scales);
   }
 
