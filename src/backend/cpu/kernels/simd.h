@@ -78,38 +78,29 @@ CACHALOT_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
 CACHALOT_INLINE F32 min(F32 a, F32 b) { return a < b ? a : b; }
 CACHALOT_INLINE F32 abs(F32 v) { return (F32)((I32)v & 0x7FFFFFFF); }
 
-// Lane pairs at distance 8, 4, 2, 1: the one order of every horizontal sum.
-CACHALOT_INLINE float sum(F32 v) {
+// All lanes by op, lane pairs at distance 8, 4, 2, 1: the one order of every horizontal sum.
+template <class Op>
+CACHALOT_INLINE float over_lanes(F32 v, const Op& op) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
-  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m256 eight = op(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 #else
   const __m256 eight = v;
 #endif
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  const __m128 four = op(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = op(four, _mm_movehl_ps(four, four));
+  return op(two, _mm_movehdup_ps(two))[0];
 #else
-  const float a = v[0] + v[4], b = v[1] + v[5], c = v[2] + v[6], d = v[3] + v[7];
-  return (a + c) + (b + d);
+  const float a = op(v[0], v[4]), b = op(v[1], v[5]), c = op(v[2], v[6]), d = op(v[3], v[7]);
+  return op(op(a, c), op(b, d));
 #endif
 }
 
+CACHALOT_INLINE float sum(F32 v) {
+  return over_lanes(v, [](auto a, auto b) { return a + b; });
+}
 CACHALOT_INLINE float max_of(F32 v) {
-#if defined(__AVX2__)
-#if defined(__AVX512F__)
-  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-#else
-  const __m256 eight = v;
-#endif
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-#else
-  float largest = v[0];
-  for (int i = 1; i < kLanes; ++i) largest = v[i] > largest ? v[i] : largest;
-  return largest;
-#endif
+  return over_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // ------------------------------------------------------------------------------------------ BF16
