@@ -5,6 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
 #include "base/environment.h"
 
 namespace cachalot {
@@ -144,6 +148,22 @@ std::vector<int> available_cpus() {
   }
   if (cpus.empty()) cpus.push_back(0);
   return cpus;
+}
+
+int cpus_at_once() {
+  const int available = static_cast<int>(available_cpus().size());
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string text;
+  std::getline(file, text);
+  return std::min(available, cpus_of_quota(text).value_or(available));
+}
+
+std::optional<int> cpus_of_quota(const std::string& cpu_max) {
+  std::istringstream words(cpu_max);
+  int64_t quota = 0, period = 0;  // microseconds
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
+  constexpr int64_t kMost = 1 << 20;
+  return static_cast<int>(std::min(quota / period + (quota % period != 0), kMost));
 }
 
 }  // namespace cachalot

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,5 +38,12 @@ Result<Isa> isa_from_environment();
 
 // Numbers of the CPUs the affinity mask allows, ascending; never empty.
 std::vector<int> available_cpus();
+
+// How many CPUs the process can keep busy: the available ones, or fewer where the quota of its
+// control group (a container's, /sys/fs/cgroup/cpu.max) allows less time. At least 1.
+int cpus_at_once();
+// The quota of a cpu.max, in CPUs, rounded up: "150000 100000" are 2. None: "max 100000", or text
+// that is no cpu.max.
+std::optional<int> cpus_of_quota(const std::string& cpu_max);
 
 }  // namespace cachalot

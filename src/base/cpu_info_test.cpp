@@ -23,7 +23,22 @@ TEST(CpuInfo, AnInstructionSetTheMachineLacksIsRefusedByName) {
   for (const Isa isa : kAllIsas) EXPECT_EQ(choose_isa(name_of(isa)).has_value(), supports(isa));
 }
 
-TEST(CpuInfo, AProcessHasAtLeastOneCpu) { EXPECT_FALSE(available_cpus().empty()); }
+TEST(CpuInfo, AProcessHasAtLeastOneCpu) {
+  EXPECT_FALSE(available_cpus().empty());
+  EXPECT_GE(cpus_at_once(), 1);
+  EXPECT_LE(cpus_at_once(), std::ssize(available_cpus()));
+}
+
+TEST(CpuInfo, AQuotaIsACountOfCpusRoundedUp) {
+  EXPECT_EQ(cpus_of_quota("800000 100000"), 8);
+  EXPECT_EQ(cpus_of_quota("150000 100000\n"), 2);
+  EXPECT_EQ(cpus_of_quota("1000 100000"), 1);
+  EXPECT_EQ(cpus_of_quota("9223372036854775807 1"), 1 << 20);
+  for (const char* none :
+       {"max 100000", "", "100000", "0 100000", "100000 0", "-1 100000", "x y"}) {
+    EXPECT_EQ(cpus_of_quota(none), std::nullopt) << none;
+  }
+}
 
 }  // namespace
 }  // namespace cachalot

@@ -11,9 +11,7 @@
 namespace cachalot {
 namespace {
 
-int spins_for(int threads, int spins) {
-  return threads <= static_cast<int>(available_cpus().size()) ? spins : 0;
-}
+int spins_for(int threads, int spins) { return threads <= cpus_at_once() ? spins : 0; }
 
 // Inside a run members wait longer before they sleep: all others are at work, and where a virtual
 // machine's processor is taken away for a moment, those who slept meanwhile come late to the next
@@ -24,7 +22,7 @@ int spins_inside_run(int spins) {
 
 int team_size(int threads) {
   CACHALOT_CHECK(threads >= 0, "{} threads", threads);
-  return threads > 0 ? threads : static_cast<int>(available_cpus().size());
+  return threads > 0 ? threads : cpus_at_once();
 }
 
 void pause() {

@@ -58,7 +58,7 @@ class CudaDevice::Shower final : public Observer {
 };
 
 int CudaDevice::default_threads() {
-  return std::max(1, static_cast<int>(available_cpus().size()) - 1);
+  return std::max(1, cpus_at_once() - 1);
 }
 
 // Between two layers' experts the GPU computes for 100 us and more, and a team that fell asleep

@@ -434,9 +434,8 @@ Result<std::unique_ptr<Engine>> make_engine(std::shared_ptr<const Checkpoint> ch
                options.isa ? choose_isa(name_of(*options.isa)) : isa_from_environment());
   parts.arithmetic = fmt::format("cpu, {}, {}", name_of(isa),
                                  options.expert_input == ExpertInput::int8 ? "int8" : "fp8");
-  const int all_threads = options.backend == Backend::cuda
-                              ? CudaDevice::default_threads()
-                              : static_cast<int>(available_cpus().size());
+  const int all_threads =
+      options.backend == Backend::cuda ? CudaDevice::default_threads() : cpus_at_once();
   const int threads = options.threads > 0 ? options.threads : all_threads;
   const std::string description =
       fmt::format("cpu, {}, {} thread{}", name_of(isa), threads, threads == 1 ? "" : "s");
