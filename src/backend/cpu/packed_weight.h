@@ -61,11 +61,12 @@ struct OutputPieces {
   int64_t last(int64_t piece) const { return std::min(rows, (piece + 1) * block); }
 };
 
-// Bytes from one prepared row to the next: of 256 columns or a multiple, among which kernels may
-// leave gaps. A cache line more than the values: rows a multiple of 4096 bytes apart would compete
-// for the same cache sets.
+// Bytes from one prepared row to the next: of kPreparedColumns or a multiple, among which kernels
+// may leave gaps. A cache line more than the values: rows a multiple of 4096 bytes apart would
+// compete for the same cache sets.
 inline int64_t activation_stride(const MatmulKernels& kernels, int64_t columns) {
-  return (columns + 255) / 256 * 256 * kernels.activation_size + 64;
+  const int64_t prepared = (columns + kPreparedColumns - 1) / kPreparedColumns * kPreparedColumns;
+  return prepared * kernels.activation_size + 64;
 }
 
 }  // namespace cachalot::cpu

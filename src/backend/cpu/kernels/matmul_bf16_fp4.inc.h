@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kSpanBlocks = 8;  // blocks that are taken together
 constexpr int kSpanColumns = kSpanBlocks * kBlock;
+static_assert(kPreparedColumns % kSpanColumns == 0);
 constexpr int kSpanVectors = 8;  // of an input
 
 // Where the scales go: into the weights, or, moving along, into the sums; or they are multiplied

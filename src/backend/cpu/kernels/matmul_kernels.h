@@ -22,6 +22,8 @@ namespace cachalot::cpu {
 
 // Tokens that pack() lays side by side.
 inline constexpr int64_t kPackTokens = 16;
+// Prepared rows have room for a multiple of so many columns.
+inline constexpr int64_t kPreparedColumns = 256;
 
 // A packed weight: E4M3 or E2M1 codes or BF16 values, any alignment.
 struct PackedWeight {
