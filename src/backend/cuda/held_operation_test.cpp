@@ -151,7 +151,9 @@ TEST_P(HeldOperation, WindowRowsAndTheOutputsProduct) {
 
 // As in a layer: the coefficients of one collapse are computed beside two products, those of the
 // other beside the router, and both are what expands the stream.
-TEST_P(HeldOperation, TheStreamBetweenSublayers) {
+class HeldStream : public HeldOperation {};
+
+TEST_P(HeldStream, BetweenSublayers) {
   const HyperExpandArgs before = expand_args();
   operations_.add(cuda::hyper_expand, before);
   const HyperCollapseArgs attention = collapse_of(before.stream);
@@ -294,6 +296,9 @@ TEST_P(HeldOperation, ACollapseBeforeOtherProducts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfTokens, HeldOperation, testing::Values(1, 2, 5, 8, 9, 30, 64));
+// Coefficients have a kernel beside the router up to 256 tokens, which are several rounds of it.
+INSTANTIATE_TEST_SUITE_P(OfTokens, HeldStream,
+                         testing::Values(1, 2, 5, 8, 9, 17, 30, 64, 65, 129, 200, 257));
 
 }  // namespace
 }  // namespace cachalot

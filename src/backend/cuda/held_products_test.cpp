@@ -56,7 +56,8 @@ TEST_P(HeldProducts, InAGraphBeforeTheyWereTogether) {
   operations_.expect_same_bytes_in_a_first_graph();
 }
 
-INSTANTIATE_TEST_SUITE_P(OfTokens, HeldProducts, testing::Values(1, 2, 5, 8, 9, 30, 64, 200));
+INSTANTIATE_TEST_SUITE_P(OfTokens, HeldProducts,
+                         testing::Values(1, 2, 5, 8, 9, 17, 30, 64, 65, 129, 200));
 
 }  // namespace
 }  // namespace cachalot

@@ -2,9 +2,9 @@
 // microsecond of reading, and it can be over before x is there.
 //
 // A block brings 64 experts' rows of one segment of K into shared memory, before it waits for x. A
-// warpgroup multiplies them with eight tokens in one chain of wgmma, in the order of additions of
-// multiply() (docs/kernels/dense_bf16.md), which other numbers of tokens take. As many blocks as
-// there are tokens wait for the sums of all others, add the segments and choose.
+// warpgroup multiplies them with 8, 16 or 32 tokens in one chain of wgmma, in the order of
+// additions of multiply() (docs/kernels/dense_bf16.md), which other numbers of tokens take. As many
+// blocks as there are tokens wait for the sums of all others, add the segments and choose.
 //
 // Of one token the blocks of all segments make x too, if the queue holds its collapse: a slice of
 // the stream is as wide as a segment.
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kThreads = 384, kWarps = kThreads / 32, kWarpgroups = kThreads / 128;
 constexpr int kRows = 64;  // experts of a block
-constexpr int kTile = 8;   // tokens of a chain
+constexpr int kTile = 8;   // tokens that lie together; a chain has one, two or four such tiles
 constexpr int kMostTokens = 64;
 // Of the released router: constants, for an address made of variables is a dozen instructions in
 // front of each copy, and the chain's operands are registers.
