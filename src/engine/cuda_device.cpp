@@ -57,9 +57,7 @@ class CudaDevice::Shower final : public Observer {
   std::vector<std::byte> values_;
 };
 
-int CudaDevice::default_threads() {
-  return std::max(1, cpus_at_once() - 1);
-}
+int CudaDevice::default_threads() { return std::max(1, cpus_at_once() - 1); }
 
 // Between two layers' experts the GPU computes for 100 us and more, and a team that fell asleep
 // meanwhile takes hundreds to wake. So it waits up to a millisecond, if no member needs the CPU of
