@@ -126,17 +126,20 @@ TEST(GpuFit, SaysWhatDoesNotFit) {
 
 TEST(GpuFit, TellsSizesApartThatDifferByAByte) {
   const ModelConfig config = released();
-  const auto error_of = [&](int64_t memory) {
-    const auto fit = fit_gpu(config, {.context = 1024, .sequences = 1}, {.memory = memory});
-    return fit ? std::string() : fit.error().message;
+  const FitRequest host{.context = 1024, .sequences = 1};
+  const auto fit_in = [&](int64_t memory) {
+    return fit_gpu(config, host, {.memory = memory, .experts_on = ExpertsOn::cpu});
   };
-  int64_t least = int64_t{1} << 30;
-  for (int64_t step = int64_t{1} << 36; step > 0; step /= 2) {
-    if (!error_of(least + step).empty()) least += step;
-  }
-  EXPECT_NE(error_of(least).find(fmt::format(" in all, do not fit in {} bytes (", least)),
-            std::string::npos)
-      << error_of(least);
+  const auto roomy = fit_in(int64_t{1} << 37);
+  ASSERT_TRUE(roomy.has_value()) << roomy.error().message;
+  const int64_t needed = roomy->placement.bytes + roomy->caches + roomy->workspace;
+  EXPECT_TRUE(fit_in(needed).has_value());
+  const auto tight = fit_in(needed - 1);
+  ASSERT_FALSE(tight.has_value());
+  EXPECT_NE(
+      tight.error().message.find(fmt::format(" in all, do not fit in {} bytes (", needed - 1)),
+      std::string::npos)
+      << tight.error().message;
 }
 
 }  // namespace
