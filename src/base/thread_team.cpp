@@ -3,8 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "base/cpu_info.h"
 
@@ -12,13 +10,6 @@ namespace cachalot {
 namespace {
 
 int spins_for(int threads, int spins) { return threads <= cpus_at_once() ? spins : 0; }
-
-// Inside a run members wait longer before they sleep: all others are at work, and where a virtual
-// machine's processor is taken away for a moment, those who slept meanwhile come late to the next
-// barrier, for which the rest then falls asleep, and so on.
-int spins_inside_run(int spins) {
-  return spins == 0 ? 0 : std::max(spins, 20 * ThreadTeam::kSpins);
-}
 
 int team_size(int threads) {
   CACHALOT_CHECK(threads >= 0, "{} threads", threads);
@@ -85,9 +76,7 @@ void TeamBarrier::wait(int member) {
 }
 
 ThreadTeam::ThreadTeam(int threads, int spins)
-    : size_(team_size(threads)),
-      spins_(spins_for(size_, spins)),
-      barrier_(size_, spins_inside_run(spins_)) {
+    : size_(team_size(threads)), spins_(spins_for(size_, spins)), barrier_(size_, spins_) {
   const std::vector<int> cpus = available_cpus();
   const bool pinned = size_ <= static_cast<int>(cpus.size());
   try {
