@@ -50,11 +50,11 @@ std::string size_text(int64_t bytes) {
 void measure(const FitCommandOptions& options, Isa isa, FitRequest& request) {
   if (::isatty(STDERR_FILENO)) report("measuring this machine ...");
   ThreadTeam team(options.threads);
-  const bench::Machine machine = bench::measure_machine(team, isa);
+  const bool bandwidth_given = request.memory_bytes_per_second > 0;
+  const bench::Machine machine =
+      bench::measure_machine(team, isa, {.reading = !bandwidth_given, .all_paths = false});
   if (::isatty(STDERR_FILENO)) report("\r\033[K");
-  if (request.memory_bytes_per_second == 0) {
-    request.memory_bytes_per_second = machine.read_bytes_per_second;
-  }
+  if (!bandwidth_given) request.memory_bytes_per_second = machine.read_bytes_per_second;
   request.operations_per_second = machine.peak(machine.matmul_path);
 }
 

@@ -23,7 +23,7 @@ Result<std::shared_ptr<const LiveExplorer>> live_explorer(const ServeOptions& op
   CACHALOT_TRY(const Isa isa,
                options.model.isa.empty() ? isa_from_environment() : choose_isa(options.model.isa));
   ThreadTeam team(options.model.threads);
-  const bench::Machine machine = bench::measure_machine(team, isa);
+  const bench::Machine machine = bench::measure_machine(team, isa, {.all_paths = false});
   live->bytes_per_second = machine.read_bytes_per_second;
   live->operations_per_second = machine.peak(machine.matmul_path);
   return std::shared_ptr<const LiveExplorer>(std::move(live));

@@ -53,6 +53,16 @@ TEST(Machine, HasPositiveLimits) {
   }
 }
 
+TEST(Machine, MeasuresOnlyWhatIsAsked) {
+  ThreadTeam team(1);
+  const Isa isa = best_isa();
+  const Machine machine = measure_machine(
+      team, isa, {.seconds = 1e-3, .buffer_bytes = 8 << 20, .reading = false, .all_paths = false});
+  EXPECT_EQ(machine.read_bytes_per_second, 0);
+  EXPECT_GT(machine.peak(machine.matmul_path), 0);
+  for (const Peak& peak : machine.peaks) EXPECT_EQ(peak.path, machine.matmul_path);
+}
+
 TEST(Machine, CachesGrowWithTheirLevel) {
   const auto caches = cache_levels();
   for (size_t i = 1; i < caches.size(); ++i) {

@@ -119,12 +119,13 @@ Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options
                   .peaks = {},
                   .caches = cache_levels(),
                   .matmul_path = cpu::limit_kernels_for(isa).matmul_path};
-  measure_reading(team, machine, options);
+  if (options.reading) measure_reading(team, machine, options);
   for (Isa each : kAllIsas) {
     // What is far below the chosen one is no limit of anything that runs.
     if (!supports(each) || (each == Isa::generic && isa != Isa::generic)) continue;
     for (const cpu::PeakLoop& loop : cpu::limit_kernels_for(each).peaks) {
       if (!cpu::supports(loop)) continue;
+      if (!options.all_paths && loop.path != machine.matmul_path) continue;
       machine.peaks.push_back({loop.path, each, operations_per_second(team, loop, options)});
     }
   }

@@ -50,6 +50,8 @@ struct MachineOptions {
   SecondsClock clock = wall_seconds;
   double seconds = 0.15;     // per measurement
   int64_t buffer_bytes = 0;  // 0: several times the last cache
+  bool reading = true;       // else read_bytes_per_second stays 0
+  bool all_paths = true;     // else only the peaks of matmul_path
 };
 
 // About two seconds. The team is the one the operations will run on.
