@@ -183,6 +183,7 @@ TEST(Slice, HasTheReleasedSizesAndEveryKindOfLayer) {
 TEST(EngineCycles, AreThoseOfOneAnswerAndOfMany) {
   BenchOptions options = quick();
   options.cycles = true;
+  options.filter = "cycle/*";
   const auto report = run_bench(options);
   ASSERT_TRUE(report.has_value()) << report.error().message;
   for (const char* name : {"cycle/greedy/answers1", "cycle/greedy/answers64",
