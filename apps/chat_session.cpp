@@ -33,7 +33,7 @@ const std::vector<ChatSession::Command>& ChatSession::commands() {
       {"/clear", "", "forget the conversation", &ChatSession::clear},
       {"/system", "[TEXT]", "set the system message; nothing: remove it", &ChatSession::set_system},
       {"/thinking", "[on|off]", "think before answering", &ChatSession::set_thinking},
-      {"/effort", "[LEVEL]", "low, high, xhigh, max, or 1 to 100", &ChatSession::set_effort},
+      {"/effort", "[LEVEL]", effort_choices(EffortNames::kPublic), &ChatSession::set_effort},
       {"/image", "FILE", "show a picture with the next message", &ChatSession::add_image},
       {"/retry", "", "answer the last message again", &ChatSession::retry},
       {"/save", "FILE", "write the conversation, for --messages", &ChatSession::save},

@@ -1,5 +1,7 @@
 #include "run_input.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -77,9 +79,9 @@ Result<std::vector<Tool>> read_tools(const std::string& path) {
 Status apply_mode(const InputOptions& options, ChatOptions& chat) {
   if (options.thinking) chat.thinking = true;
   if (options.no_thinking) chat.thinking = false;
-  if (options.effort.empty()) return {};
+  if (!options.effort) return {};
   const bool thinking_given = options.thinking || options.no_thinking;
-  const Status status = apply_effort(chat, options.effort, thinking_given);
+  const Status status = apply_effort(chat, *options.effort, thinking_given);
   if (!status) usage_error(status.error().in("--effort"));
   return {};
 }
@@ -148,7 +150,8 @@ void add_input_options(CLI::App& command, InputOptions& options) {
       ->group(kGroup);
   command
       .add_option("--effort", options.effort,
-                  "How much to think: low, high, xhigh, max, or 1 to 100 (default: high)")
+                  fmt::format("How much to think: {} (default: high)",
+                              effort_choices(EffortNames::kPublic)))
       ->group(kGroup);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct InputOptions {
   std::string system;
   std::string tools;
   bool thinking = false, no_thinking = false;
-  std::string effort;
+  std::optional<std::string> effort;
   std::vector<std::string> images;  // files, shown before the question
 
   bool has_source() const { return !prompt.empty() || !file.empty() || !messages.empty(); }

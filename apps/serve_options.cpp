@@ -1,5 +1,7 @@
 #include "serve_options.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "backend/cuda/queue.h"
@@ -100,7 +102,8 @@ void add_work_options(CLI::App& command, ServeOptions& options) {
       ->group(kGroup);
   command
       .add_option("--effort", options.effort,
-                  "How much to think unless a request says: low, high, xhigh, max, or 1 to 100")
+                  fmt::format("How much to think unless a request says: {}",
+                              effort_choices(EffortNames::kPublic)))
       ->group(kGroup);
 }
 
@@ -169,8 +172,8 @@ Result<OpenedModel> open_served_model(const ServeOptions& options) {
     usage_error("--explore: looks into --backend cpu, found {}", model.backend);
   }
   ChatOptions chat;
-  if (!options.effort.empty()) {
-    if (const Status status = apply_effort(chat, options.effort, true); !status) {
+  if (options.effort) {
+    if (const Status status = apply_effort(chat, *options.effort, options.no_thinking); !status) {
       usage_error(status.error().in("--effort"));
     }
   }
@@ -233,7 +236,7 @@ Result<ModelServiceOptions> model_service_options(const ServeOptions& options,
   defaults.timeout_seconds = options.timeout;
   ChatOptions chat;
   chat.thinking = !options.no_thinking;
-  if (!options.effort.empty()) CACHALOT_OK(apply_effort(chat, options.effort, true));
+  if (options.effort) CACHALOT_OK(apply_effort(chat, *options.effort, options.no_thinking));
   defaults.thinking = chat.thinking;
   defaults.effort = chat.effort;
   result.end_tokens = parameters.generation.end_tokens;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct ServeOptions {
   bool explore = false;
   std::string log_format = "text";
   bool no_thinking = false;
-  std::string effort;
+  std::optional<std::string> effort;
 };
 
 void add_serve_options(CLI::App& command, ServeOptions& options);

@@ -207,8 +207,13 @@ TEST_F(RunCommand, SaysSoWhereAFlagNeedsAGpuThatIsNotThere) {
 }
 
 TEST_F(RunCommand, NamesTheOptionOfAnEffortThatThereIsNot) {
-  expect_error("run --effort vast Hi", 2, "--effort: expected none, minimal, medium, low");
-  expect_error("run --effort 101 Hi", 2, "1 to 100, found 101");
+  const std::string choices = "none, minimal, low, medium, high, xhigh, max, ultra or 1 to 100";
+  for (const char* command : {"run", "serve --port 0"}) {
+    expect_error(command + std::string(" --effort vast"), 2,
+                 "--effort: expected " + choices + ", found \"vast\"");
+    expect_error(command + std::string(" --effort 101"), 2, "1 to 100, found 101");
+    expect_error(command + std::string(" --effort ''"), 2, choices + ", found \"\"");
+  }
 }
 
 int exit_code_of(const std::string& arguments) {

@@ -442,6 +442,13 @@ TEST_F(ServeTest, LogsWithoutWhatWasSaid) {
   EXPECT_EQ(log.find("xylophone"), std::string::npos);
 }
 
+TEST(ServeOptionsTest, AnEffortOfNoneIsNoThinking) {
+  test::ServerProcess server({"--effort", "none"});
+  ASSERT_TRUE(server.wait_until_ready()) << server.log();
+  const Json props = server.json(server.get("/props"));
+  EXPECT_EQ(at(props, "default_generation_settings.params.thinking").dump(), "false");
+}
+
 TEST(ServeOptionsTest, KeysAliasesOriginsAndTheQueue) {
   test::ServerProcess server({"--api-key", "first", "--api-key", "second", "--alias",
                               "deepseek-chat", "--alias", "other", "--cors", "https://example.org",

@@ -195,6 +195,25 @@ Result<ToolChoice> parse_tool_choice(const Json& choice) {
   return ToolChoice{.kind = ToolChoice::kRequired, .name = *name->string()};
 }
 
+// From the least to the most.
+struct Effort {
+  std::string_view name;
+  int budget;  // 0: no thinking at all
+  bool is_public;
+};
+constexpr std::array<Effort, 8> kEfforts = {{{"none", 0, true},
+                                             {"minimal", 50, true},
+                                             {"low", 50, false},
+                                             {"medium", 75, true},
+                                             {"high", 75, false},
+                                             {"xhigh", 75, false},
+                                             {"max", 100, false},
+                                             {"ultra", 100, true}}};
+
+bool is_known(const Effort& effort, EffortNames names) {
+  return names == EffortNames::kPublic || !effort.is_public;
+}
+
 Result<ChatOptions> parse_options(const Json& request, EffortNames names) {
   ChatOptions options;
   CACHALOT_TRY(options.thinking, boolean_or(request, "thinking", true));
@@ -220,39 +239,32 @@ Result<ChatOptions> parse_options(const Json& request, EffortNames names) {
 
 }  // namespace
 
+std::string effort_choices(EffortNames names) {
+  std::string text;
+  for (const Effort& effort : kEfforts) {
+    if (is_known(effort, names)) text += fmt::format("{}{}", text.empty() ? "" : ", ", effort.name);
+  }
+  return text + " or 1 to 100";
+}
+
 Status set_effort(ChatOptions& options, const Json& effort, EffortNames names,
                   bool thinking_given) {
-  struct Name {
-    std::string_view name;
-    int budget;
-    bool is_public;
-  };
-  constexpr std::array<Name, 7> kNames = {{{"low", 50, false},
-                                           {"high", 75, false},
-                                           {"xhigh", 75, false},
-                                           {"max", 100, false},
-                                           {"minimal", 50, true},
-                                           {"medium", 75, true},
-                                           {"ultra", 100, true}}};
   if (const auto number = effort.int64(); number && *number >= 1 && *number <= 100) {
     options.effort = static_cast<int>(*number);
     return {};
   }
   if (const std::string* text = effort.string()) {
-    for (const Name& known : kNames) {
-      if (*text == known.name && (names == EffortNames::kPublic || !known.is_public)) {
+    for (const Effort& known : kEfforts) {
+      if (*text != known.name || !is_known(known, names)) continue;
+      if (known.budget > 0) {
         options.effort = known.budget;
-        return {};
+      } else if (!thinking_given) {
+        options.thinking = false;
       }
-    }
-    if (*text == "none" && names == EffortNames::kPublic) {
-      if (!thinking_given) options.thinking = false;
       return {};
     }
   }
-  return fail("expected {}low, high, xhigh, max{} or an integer from 1 to 100, found {}",
-              names == EffortNames::kPublic ? "none, minimal, medium, " : "",
-              names == EffortNames::kPublic ? ", ultra" : "", effort.dump());
+  return fail("expected {}, found {}", effort_choices(names), effort.dump());
 }
 
 Status attach_to_system(Chat& chat, std::vector<Tool> tools, std::optional<Json> response_format) {

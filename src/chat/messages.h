@@ -96,6 +96,9 @@ struct Conversation {
 // minimal (low), medium (high), ultra (max) and none (thinking off, unless `thinking` is given).
 enum class EffortNames { kEncoder, kPublic };
 
+// What an effort may be, for messages and help: "low, high, xhigh, max or 1 to 100".
+std::string effort_choices(EffortNames names);
+
 Result<Conversation> parse_conversation(const Json& request,
                                         EffortNames names = EffortNames::kEncoder);
 

@@ -113,10 +113,8 @@ ApiStatus parse_thinking(const RequestFields& fields, const Json* output_config,
   const Json* effort = RequestFields(*output_config).member("effort");
   if (!effort) return {};
   if (!set_effort(options, *effort, EffortNames::kPublic, json != nullptr))
-    return refuse(
-        "output_config.effort",
-        "expected low, medium, high, xhigh, max or a whole number from 1 to 100, found {}",
-        found(*effort));
+    return refuse("output_config.effort", "expected {}, found {}",
+                  effort_choices(EffortNames::kPublic), found(*effort));
   return {};
 }
 

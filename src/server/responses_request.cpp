@@ -45,10 +45,8 @@ ApiStatus parse_reasoning(const RequestFields& fields, ChatOptions& options, Jso
     if (const Json* given = reasoning.member("effort")) {
       const bool none = given->string() && *given->string() == "none";
       if (!set_effort(options, *given, EffortNames::kPublic))
-        return refuse("reasoning.effort",
-                      "expected none, minimal, low, medium, high, xhigh, max, ultra or a whole "
-                      "number from 1 to 100, found {}",
-                      found(*given));
+        return refuse("reasoning.effort", "expected {}, found {}",
+                      effort_choices(EffortNames::kPublic), found(*given));
       if (!none) options.thinking = true;
       effort = *given;
     }
