@@ -207,10 +207,13 @@ void ChatSession::set_thinking(const std::string& argument) {
 
 void ChatSession::set_effort(const std::string& argument) {
   if (!argument.empty()) {
-    if (const Status status = apply_effort(settings_.options, argument, false); !status) {
+    ChatOptions options = settings_.options;
+    options.thinking = true;  // who names an effort wants some, unless it is none
+    if (const Status status = apply_effort(options, argument, false); !status) {
       fmt::print("{}\n", status.error().in("/effort").message);
       return;
     }
+    settings_.options = options;
   }
   fmt::print("Effort is {} of 100{}.\n", settings_.options.effort,
              settings_.options.thinking ? "" : ", thinking is off");

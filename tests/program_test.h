@@ -2,7 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -49,6 +51,28 @@ class ProgramTest : public testing::Test {
                      arguments + " <" + in + " >" + out + " 2>" + err)
                         .c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+  }
+
+  // All that a terminal shows while these lines are typed.
+  std::string on_terminal(const std::string& arguments, const std::string& typed) {
+    int terminal = -1;
+    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child == 0) {
+      const std::string command = "cd " CACHALOT_SOURCE_DIR " && " CACHALOT_PROGRAM " " + arguments;
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    if (child < 0) return "no terminal";
+    EXPECT_EQ(::write(terminal, typed.data(), typed.size()), std::ssize(typed));
+    std::string shown;
+    char buffer[4096];
+    // Fails when the program has gone.
+    for (ssize_t count; (count = ::read(terminal, buffer, sizeof buffer)) > 0;) {
+      shown.append(buffer, static_cast<size_t>(count));
+    }
+    ::waitpid(child, nullptr, 0);
+    ::close(terminal);
+    return shown;
   }
 
   void expect_error(const std::string& arguments, int exit_code, const std::string& part,

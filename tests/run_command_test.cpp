@@ -216,6 +216,16 @@ TEST_F(RunCommand, NamesTheOptionOfAnEffortThatThereIsNot) {
   }
 }
 
+TEST_F(RunCommand, ThinksAgainInAChatThatIsGivenAnEffort) {
+  const std::string shown =
+      on_terminal("run", "/effort none\n/effort vast\n/effort medium\n/effort\n/exit\n");
+  const size_t off = shown.find("Effort is 75 of 100, thinking is off.");
+  EXPECT_NE(off, std::string::npos) << shown;
+  EXPECT_NE(shown.find("/effort: expected none, minimal", off), std::string::npos) << shown;
+  EXPECT_NE(shown.find("Effort is 75 of 100.", off), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("thinking is off", off + 30), std::string::npos) << shown;
+}
+
 int exit_code_of(const std::string& arguments) {
   return WEXITSTATUS(std::system((CACHALOT_PROGRAM " " + arguments).c_str()));
 }
