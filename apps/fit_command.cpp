@@ -100,6 +100,11 @@ void print_speed(const Fit& fit, const FitRequest& request) {
         "decode: at most {:.2f} tokens/s, every expert as likely as another (real routing "
         "repeats itself, so a cache of experts does better)\n",
         fit.tokens_per_second);
+    if (fit.bytes_from_disk > 0 && request.disk_bytes_per_second == 0) {
+      fmt::print(
+          "        without the {:.1f} kB of rows from disk: give its speed with --disk GB/s\n",
+          fit.bytes_from_disk / 1e3);
+    }
   } else {
     fmt::print("decode: give the disk's speed with --disk GB/s to have an estimate\n");
   }

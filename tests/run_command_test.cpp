@@ -325,6 +325,9 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
     EXPECT_EQ(result.exit_code, 1) << less;
     EXPECT_NE(result.err.find("it does not fit"), std::string::npos) << result.err;
   }
+  EXPECT_NE(program("fit tests/data/released --bandwidth 100 --ram 320GB")
+                .out.find("kB of rows from disk"),
+            std::string::npos);
   const std::string on_gpu = "fit tests/data/released --bandwidth 100 --gpu-memory 141GB ";
   expect_error(on_gpu + "--ram 100GB --experts stream", 1, "streamed experts lie in the host's");
   const std::string streamed = program(on_gpu + "--ram 400GB --experts stream").out;

@@ -166,10 +166,11 @@ Fit fit(const ModelConfig& config, const FitRequest& request) {
       sequences * static_cast<double>(rows_read + cache_bytes_read(config, request.context));
   result.bytes_from_disk =
       missed * chosen + rows_missed * sequences * static_cast<double>(rows_read);
-  const bool disk_known = result.bytes_from_disk == 0 || request.disk_bytes_per_second > 0;
-  if (result.fits && disk_known && request.memory_bytes_per_second > 0) {
+  const bool disk_known = request.disk_bytes_per_second > 0;
+  if (result.fits && (disk_known || result.experts_on_disk == 0) &&
+      request.memory_bytes_per_second > 0) {
     double seconds = result.bytes_from_memory / request.memory_bytes_per_second;
-    if (result.bytes_from_disk > 0) {
+    if (disk_known) {
       seconds += result.bytes_from_disk / request.disk_bytes_per_second;
     }
     result.tokens_per_second = sequences / seconds;

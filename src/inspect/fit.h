@@ -56,7 +56,9 @@ struct Fit {
   int64_t least_memory = 0;  // what it takes for that
   // Of one step over all sequences at full context, routing taken as even.
   double bytes_from_memory = 0, bytes_from_disk = 0;
-  double tokens_per_second = 0;         // of all sequences together; 0: the disk's speed is needed
+  // Of all sequences together; 0: experts come from a disk whose speed is needed. Rows of the
+  // tables are so few bytes that they are left out without one.
+  double tokens_per_second = 0;
   double prompt_tokens_per_second = 0;  // at the peak of the machine; 0: unknown
 
   int64_t in_memory() const { return resident + experts_in_memory + rows_in_memory; }

@@ -68,6 +68,20 @@ TEST(Fit, LeavesOnDiskWhatDoesNotFit) {
               1 / (small.bytes_from_memory / 100e9 + small.bytes_from_disk / 10e9), 1e-9);
 }
 
+// A token looks up some kilobytes of the tables: no reason to ask for the disk's speed.
+TEST(Fit, NeedsNoDisksSpeedWhereAllExpertsAreInMemory) {
+  FitRequest request{.memory = 400'000'000'000, .context = 8192, .memory_bytes_per_second = 100e9};
+  const Fit fit_in_memory = fit(released(), request);
+  EXPECT_EQ(fit_in_memory.experts_on_disk, 0);
+  EXPECT_GT(fit_in_memory.rows_on_disk, 0);
+  EXPECT_NEAR(fit_in_memory.tokens_per_second, 100e9 / fit_in_memory.bytes_from_memory, 1e-9);
+  request.disk_bytes_per_second = 1e9;
+  EXPECT_LT(fit(released(), request).tokens_per_second, fit_in_memory.tokens_per_second);
+  request.memory = 200'000'000'000;
+  request.disk_bytes_per_second = 0;
+  EXPECT_EQ(fit(released(), request).tokens_per_second, 0);
+}
+
 TEST(Fit, SaysWhenTheResidentPartDoesNotFit) {
   const Fit tiny = fit(released(), {.memory = int64_t{8} << 30,
                                     .context = 8192,
