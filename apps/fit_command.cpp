@@ -202,20 +202,14 @@ void print_json(const Fit& fit, const FitRequest& request, const std::optional<G
   fmt::print("{}\n", all.dump(2));
 }
 
-Result<GpuFit> fit_gpu_of(const FitCommandOptions& options, const ModelConfig& config,
-                          const FitRequest& request) {
+GpuFitRequest gpu_request(const FitCommandOptions& options) {
   GpuFitRequest gpu{.memory = options.gpu_memory,
                     .bytes_per_second = options.gpu_gigabytes_per_second * 1e9,
                     .bus_bytes_per_second = options.bus_gigabytes_per_second * 1e9};
   if (options.experts == "gpu") gpu.experts_on = ExpertsOn::gpu;
   if (options.experts == "cpu") gpu.experts_on = ExpertsOn::cpu;
   if (options.experts == "stream") gpu.experts_on = ExpertsOn::streamed;
-  ExpertProfile profile;
-  if (!options.expert_profile.empty()) {
-    CACHALOT_TRY(profile, read_expert_profile(options.expert_profile, config));
-    gpu.profile = &profile;
-  }
-  return fit_gpu(config, request, gpu);
+  return gpu;
 }
 
 Status run_command(const FitCommandOptions& options) {
@@ -245,13 +239,21 @@ Status run_command(const FitCommandOptions& options) {
   request.disk_bytes_per_second = options.disk_gigabytes_per_second * 1e9;
   request.memory_bytes_per_second = options.memory_gigabytes_per_second * 1e9;
   CACHALOT_TRY(const Isa isa, isa_from_environment());
+  GpuFitRequest gpu_wanted = gpu_request(options);
+  ExpertProfile profile;
+  if (!options.expert_profile.empty()) {
+    CACHALOT_TRY(profile, read_expert_profile(options.expert_profile, config));
+    gpu_wanted.profile = &profile;
+  }
   // A GPU that is too small is told without measuring.
-  if (options.gpu_memory > 0) CACHALOT_OK(fit_gpu_of(options, config, request));
-  measure(options, isa, request);
-  const Fit result = fit(config, request);
   std::optional<GpuFit> gpu;
   if (options.gpu_memory > 0) {
-    CACHALOT_TRY(gpu, fit_gpu_of(options, config, request));
+    CACHALOT_TRY(gpu, fit_gpu(config, request, gpu_wanted));
+  }
+  measure(options, isa, request);
+  const Fit result = fit(config, request);
+  if (gpu) {
+    estimate_speed(*gpu, config, request, gpu_wanted);
     if (options.experts == "stream" && gpu->experts_of_host > request.memory) {
       return fail(
           "it does not fit: streamed experts lie in the host's memory, {} of them, {} are there; "

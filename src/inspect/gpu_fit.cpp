@@ -105,31 +105,36 @@ Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host,
       .name = "the GPU", .memory = gpu.memory, .free_memory = gpu.memory, .multiprocessors = 0};
   CACHALOT_TRY(out.placement,
                place_on_gpu(weights, config, options, device, out.caches, arena, gpu.profile));
+  estimate_speed(out, config, host, gpu);
+  return out;
+}
 
+void estimate_speed(GpuFit& fit, const ModelConfig& config, const FitRequest& host,
+                    const GpuFitRequest& gpu) {
   const bool streamed = gpu.experts_on == ExpertsOn::streamed;
   const double beside = streamed ? gpu.bus_bytes_per_second : host.memory_bytes_per_second;
   const double expert = bytes_of_one_expert(config), shared = bytes_of_shared_expert(config);
-  out.experts_of_host = static_cast<int64_t>(expert) *
-                        (out.placement.experts_in_all() - out.placement.experts_placed());
-  out.bytes_from_gpu = bytes_always(config, host);
-  const double besides_experts = out.bytes_from_gpu - static_cast<double>(config.n_layers) * shared;
+  fit.experts_of_host = static_cast<int64_t>(expert) *
+                        (fit.placement.experts_in_all() - fit.placement.experts_placed());
+  fit.bytes_from_gpu = bytes_always(config, host);
+  fit.bytes_from_host = fit.choices_on_gpu = fit.tokens_per_second = 0;
+  const double besides_experts = fit.bytes_from_gpu - static_cast<double>(config.n_layers) * shared;
   double seconds = besides_experts / gpu.bytes_per_second, choices = 0;
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const auto layer = static_cast<size_t>(i);
     const LayerUse use =
-        use_of(shares(config, gpu.profile, layer), out.placement.experts[layer], host.sequences);
-    out.bytes_from_gpu += use.experts_on_gpu * expert;
-    out.bytes_from_host += use.experts_beside * expert;
-    out.choices_on_gpu += use.choices_on_gpu;
+        use_of(shares(config, gpu.profile, layer), fit.placement.experts[layer], host.sequences);
+    fit.bytes_from_gpu += use.experts_on_gpu * expert;
+    fit.bytes_from_host += use.experts_beside * expert;
+    fit.choices_on_gpu += use.choices_on_gpu;
     choices += use.choices;
     const double here = (shared + use.experts_on_gpu * expert) / gpu.bytes_per_second;
     seconds += use.experts_beside > 0 ? std::max(here, use.experts_beside * expert / beside) : here;
   }
-  out.choices_on_gpu /= choices;
-  if (gpu.bytes_per_second > 0 && (out.bytes_from_host == 0 || beside > 0)) {
-    out.tokens_per_second = static_cast<double>(host.sequences) / seconds;
+  fit.choices_on_gpu /= choices;
+  if (gpu.bytes_per_second > 0 && (fit.bytes_from_host == 0 || beside > 0)) {
+    fit.tokens_per_second = static_cast<double>(host.sequences) / seconds;
   }
-  return out;
 }
 
 }  // namespace cachalot

@@ -39,4 +39,9 @@ struct GpuFit {
 // from disk is left out. Errors: see place_on_gpu.
 Result<GpuFit> fit_gpu(const ModelConfig& config, const FitRequest& host, const GpuFitRequest& gpu);
 
+// What a step reads of a placement and how fast that is, anew: where the host's speed was not known
+// when it was made.
+void estimate_speed(GpuFit& fit, const ModelConfig& config, const FitRequest& host,
+                    const GpuFitRequest& gpu);
+
 }  // namespace cachalot

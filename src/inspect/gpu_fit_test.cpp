@@ -34,6 +34,21 @@ TEST(GpuFit, PutsTheExpertsOfAsManyLayersOnOneGpuAsFit) {
   EXPECT_NEAR(fit->bytes_from_gpu + fit->bytes_from_host, all, 0.001 * all);
 }
 
+TEST(GpuFit, EstimatesAPlacementAnewWithAnotherHost) {
+  const GpuFitRequest request{.memory = 141'000'000'000, .bytes_per_second = 4e12};
+  FitRequest unknown = kHost;
+  unknown.memory_bytes_per_second = 0;
+  auto later = fit_gpu(released(), unknown, request);
+  const auto at_once = fit_gpu(released(), kHost, request);
+  ASSERT_TRUE(later && at_once);
+  EXPECT_EQ(later->tokens_per_second, 0);
+  estimate_speed(*later, released(), kHost, request);
+  EXPECT_EQ(later->tokens_per_second, at_once->tokens_per_second);
+  EXPECT_EQ(later->bytes_from_gpu, at_once->bytes_from_gpu);
+  EXPECT_EQ(later->bytes_from_host, at_once->bytes_from_host);
+  EXPECT_EQ(later->choices_on_gpu, at_once->choices_on_gpu);
+}
+
 TEST(GpuFit, ReadsEverythingFromAGpuThatHoldsItAll) {
   const auto fit =
       fit_gpu(released(), kHost, {.memory = 600'000'000'000, .bytes_per_second = 4e12});
