@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <string_view>
 
 namespace cachalot {
@@ -26,23 +27,20 @@ double unit_bytes(std::string unit) {
 }  // namespace
 
 int64_t bytes_of_size(const std::string& text) {
-  size_t end = 0;
-  double number = -1;
   const bool digits = !text.empty() && std::isdigit(static_cast<unsigned char>(text.front()));
-  if (digits) {
-    try {
-      number = std::stod(text, &end);
-    } catch (const std::exception&) {
-      number = -1;
-    }
-  }
-  while (end < text.size() && text[end] == ' ') ++end;
-  const double bytes = number * unit_bytes(text.substr(end));
-  if (!(number >= 0) || (number > 0 && bytes == 0) || !(bytes < 0x1p62)) {
+  char* end = nullptr;
+  const double number = digits ? std::strtod(text.c_str(), &end) : -1;
+  while (digits && *end == ' ') ++end;
+  const double unit = digits ? unit_bytes(end) : 0;
+  if (unit == 0 || (number > 0 && number * unit < 1)) {
     throw CLI::ValidationError(
         fmt::format("expected a size such as 16GiB, 1.5GB or 4096, found \"{}\"", text));
   }
-  return static_cast<int64_t>(bytes);
+  if (!(number * unit < 0x1p62)) {
+    throw CLI::ValidationError(
+        fmt::format("expected a size below 4096 PiB, found \"{}\", which is too large", text));
+  }
+  return static_cast<int64_t>(number * unit);
 }
 
 CLI::Validator size_in_bytes() {

@@ -338,7 +338,13 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
             std::string::npos)
       << streamed;
   expect_error("fit tests/data/released --bandwidth nan", 2, "expected a number from 0.1");
-  expect_error(fit + "--ram 1e99", 2, "expected a size such as 16GiB");
+  for (const char* size : {"99999999999GB", "1e99", "1e999", "4096PiB"}) {
+    expect_error(
+        fit + "--ram " + size, 2,
+        "expected a size below 4096 PiB, found \"" + std::string(size) + "\", which is too");
+  }
+  expect_error(fit + "--ram 1GX", 2, "expected a size such as 16GiB");
+  expect_error(fit + "--ram .5GB", 2, "expected a size such as 16GiB");
   expect_error("fit nowhere", 1, "nowhere: cannot open");
   expect_error(fit + "--experts gpu", 2, "--experts: expected --gpu-memory SIZE with it");
   expect_error(fit + "--gpu-bandwidth 4200", 2, "--gpu-bandwidth: expected --gpu-memory SIZE");
