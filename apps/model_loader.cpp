@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "default_model.h"
+#include "engine/stored_weights.h"
 #include "report.h"
 #include "tokenizer/engram_token_map.h"
 #include "usage_error.h"
@@ -60,6 +61,17 @@ void check_memory_options(const ModelOptions& options) {
   if (options.memory.huge_pages && options.storage.expert_cache) {
     usage_error("--huge-pages: it reads all experts into memory; leave it out with --expert-cache");
   }
+}
+
+// How much an expert takes is known once the model is open.
+Status check_expert_cache(const ModelOptions& options, const Checkpoint& checkpoint) {
+  if (!options.storage.expert_cache) return {};
+  CACHALOT_TRY(const int64_t least, least_expert_cache(checkpoint));
+  if (*options.storage.expert_cache >= least) return {};
+  usage_error(
+      "--expert-cache: expected at least {} bytes, the size of one expert, found {}; without it "
+      "experts are used from the mapping",
+      least, *options.storage.expert_cache);
 }
 
 Status check_folder(const std::string& model) {
@@ -141,6 +153,7 @@ Result<OpenedModel> open_model(const ModelOptions& options) {
   CACHALOT_OK(place_memory(options.memory));
   CACHALOT_TRY(auto opened, Checkpoint::open(options.model));
   EngineOptions engine = engine_options(options, opened.config());
+  CACHALOT_OK(check_expert_cache(options, opened));
   for (const std::string& warning : opened.warnings()) report("warning: {}\n", warning);
   return OpenedModel{std::make_shared<const Checkpoint>(std::move(opened)), std::move(engine)};
 }

@@ -373,7 +373,10 @@ TEST_F(RunCommand, AnswersTheSameWithExpertsOnDisk) {
   expect_error("run --expert-cache -1 Hello!", 2, "expected a size such as 16GiB");
   expect_error("run --expert-cache 0.003GB --expert-profile-out /nonexistent/x Hello!", 1,
                "/nonexistent/x: cannot write");
-  expect_error("run --expert-cache 3 Hello!", 1, "the size of one expert, found 3");
+  for (const char* size : {"0", "3"}) {
+    expect_error("run --expert-cache " + std::string(size) + " Hello!", 2,
+                 "the size of one expert, found " + std::string(size) + "; without it");
+  }
   expect_error("run --expert-profile " + profile + " Hello!", 2, "expected --expert-cache SIZE");
   expect_error("run --expert-cache 3MB --expert-profile models/nano/config.json Hello!", 1,
                "config.json: expected an expert profile");

@@ -35,6 +35,12 @@ StoredWeights stored_weights(const Checkpoint& checkpoint, const ModelWeights& w
   return stored;
 }
 
+Result<int64_t> least_expert_cache(const Checkpoint& checkpoint) {
+  CACHALOT_TRY(const ModelWeights weights, ModelWeights::bind(checkpoint));
+  const StoredWeights stored = stored_weights(checkpoint, weights);
+  return ExpertCache::least_bytes(FileMap(stored.files), stored.layers);
+}
+
 Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpoint,
                                                        const ModelWeights& weights,
                                                        const EngineOptions& options) {

@@ -15,6 +15,9 @@ namespace cachalot {
 // Where the experts of every layer and draft stage and the engram tables lie.
 StoredWeights stored_weights(const Checkpoint& checkpoint, const ModelWeights& weights);
 
+// The least that the cache of experts takes. Errors: a checkpoint that lacks weights.
+Result<int64_t> least_expert_cache(const Checkpoint& checkpoint);
+
 // nullptr if the options ask for none. Errors: budgets for the reference backend;
 // WeightStore::open's.
 Result<std::unique_ptr<WeightStore>> open_weight_store(const Checkpoint& checkpoint,

@@ -21,7 +21,7 @@ Result<std::unique_ptr<ExpertCache>> ExpertCache::make(
     int64_t budget_bytes) {
   std::unique_ptr<ExpertCache> cache(new ExpertCache(reader));
   std::vector<int64_t> counts;
-  int64_t slot_bytes = kDirectAlignment;
+  const int64_t slot_bytes = least_bytes(files, layers);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     cache->first_of_.push_back(cache->experts_.size());
     cache->token_counts_.emplace_back(layers[layer].size(), 0);
@@ -31,7 +31,6 @@ Result<std::unique_ptr<ExpertCache>> ExpertCache::make(
                     .layout = ExpertLayout::of(layers[layer][index], files),
                     .layer = layer,
                     .index = index};
-      slot_bytes = std::max(slot_bytes, expert.layout.slot_bytes);
       cache->experts_.push_back(std::move(expert));
     }
   }
@@ -46,6 +45,17 @@ Result<std::unique_ptr<ExpertCache>> ExpertCache::make(
   cache->statistics_.slots = slots;
   cache->statistics_.slot_bytes = slot_bytes;
   return cache;
+}
+
+int64_t ExpertCache::least_bytes(const FileMap& files,
+                                 std::span<const std::vector<MappedExpert>> layers) {
+  int64_t slot_bytes = kDirectAlignment;
+  for (const std::vector<MappedExpert>& layer : layers) {
+    for (const MappedExpert& expert : layer) {
+      slot_bytes = std::max(slot_bytes, ExpertLayout::of(expert, files).slot_bytes);
+    }
+  }
+  return slot_bytes;
 }
 
 ExpertCache::~ExpertCache() {

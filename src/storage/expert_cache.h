@@ -44,6 +44,10 @@ class ExpertCache final : public ReadListener {
       FileReader& reader, const FileMap& files, std::span<const std::vector<MappedExpert>> layers,
       int64_t budget_bytes);
 
+  // The least budget: room for one expert.
+  static int64_t least_bytes(const FileMap& files,
+                             std::span<const std::vector<MappedExpert>> layers);
+
   // Waits for the reads in flight.
   ~ExpertCache() override;
 
