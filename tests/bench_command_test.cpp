@@ -80,6 +80,12 @@ TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
     EXPECT_EQ(nothing.exit_code, 2);
     EXPECT_EQ(nothing.out.find("read from memory"), std::string::npos) << nothing.out;
   }
+  for (const char* filter : {"nonsense", "'nonsense/decode/*'", "experts/picture"}) {
+    const ProgramResult nothing = program("bench --filter " + std::string(filter));
+    EXPECT_EQ(nothing.exit_code, 2);
+    EXPECT_EQ(nothing.out.find("read from memory"), std::string::npos) << nothing.out;
+    EXPECT_NE(nothing.err.find("--filter: no row matches"), std::string::npos) << nothing.err;
+  }
   expect_error("--filter 'cycle/*'", 2, "--filter: expected --cycles with it");
   expect_error("-m /nowhere --cycles", 1, "/nowhere: expected a model folder");
   expect_error("-m /nowhere", 1, "/nowhere: expected a model folder");

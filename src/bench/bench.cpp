@@ -7,6 +7,7 @@
 #include "bench/gpu_bench.h"
 #include "bench/gpu_machine.h"
 #include "bench/picture.h"
+#include "bench/planned_rows.h"
 #include "bench/summary.h"
 #include "checkpoint/huge_pages.h"
 #include "model/prefill_shortcut.h"
@@ -29,13 +30,15 @@ class Bench {
   Result<Report> run() {
     report_.model = options_.model;
     const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
-    const std::vector<StepSize> sizes = steps_to_run(options_.steps, block);
+    std::vector<StepSize> sizes = steps_to_run(options_.steps, block);
+    std::erase_if(sizes, [&](const StepSize& size) {
+      return size.phase == Phase::shortcut && !check_shortcut(model_.config);
+    });
     const auto no_row = [&] {
       return fail("{}", why_no_row(options_.steps, block, options_.filter));
     };
     // Where that is known already nothing is measured.
-    const bool any_step = std::ranges::any_of(
-        sizes, [&](const StepSize& size) { return step_can_match(size, options_.filter); });
+    const bool any_step = any_row_can_match(model_, sizes, options_.filter);
     if (!any_step && !shows_picture() && !answers_examples()) return no_row();
     progress("measuring the machine");
     report_.machine = measure_machine(team_, isa_, options_.machine);
@@ -65,7 +68,6 @@ class Bench {
   // Whether the step runs at all; leaves a note if not.
   bool is_wanted(const StepSize& size) {
     if (!step_can_match(size, options_.filter)) return false;
-    if (size.phase == Phase::shortcut && !check_shortcut(model_.config)) return false;
     const bool chosen = !options_.steps.tokens.empty() || !options_.steps.contexts.empty();
     if (chosen || options_.repeat.repetitions > 0) return true;
     Floor floor(report_.machine);
@@ -94,13 +96,12 @@ class Bench {
     for (Row& row : summary.rows_of(size, repetitions)) add(std::move(row));
   }
 
-  // With all phases; a filter that asks for something else need not wait for it.
+  // With all phases.
   bool shows_picture() const {
-    const bool elsewhere = std::ranges::any_of(kAllPhases, [&](Phase phase) {
-      return options_.filter.find(name_of(phase)) != std::string::npos;
-    });
-    return !elsewhere && options_.steps.phases.empty() && !options_.layers &&
-           model_.config.has_vision();
+    return options_.steps.phases.empty() && !options_.layers &&
+           std::ranges::any_of(picture_row_names(model_), [&](const std::string& name) {
+             return row_matches(name, options_.filter);
+           });
   }
   void show_picture() {
     progress("picture");

@@ -95,9 +95,9 @@ Result<BenchModel> BenchModel::open(const std::filesystem::path& folder,
   return model;
 }
 
-Result<BenchModel> BenchModel::made(const std::filesystem::path& configuration,
-                                    std::optional<int64_t> layers, std::optional<int64_t> experts,
-                                    const MemorySpace& memory) {
+Result<BenchModel> BenchModel::planned(const std::filesystem::path& configuration,
+                                       std::optional<int64_t> layers,
+                                       std::optional<int64_t> experts) {
   CACHALOT_TRY(const ModelConfig whole, config_at(configuration));
   if (layers && (*layers < 1 || *layers > whole.n_layers)) {
     return fail("--layers: this model has 1 to {}, found {}", whole.n_layers, *layers);
@@ -105,9 +105,8 @@ Result<BenchModel> BenchModel::made(const std::filesystem::path& configuration,
   BenchModel model;
   CACHALOT_TRY(model.config, reduced_config(whole, {.layers = layers, .experts = experts}));
   model.checkpoint = std::make_shared<const Checkpoint>(Checkpoint::planned(model.config));
-  CACHALOT_TRY(model.weights, make_weights(*model.checkpoint, memory));
+  CACHALOT_TRY(model.weights, ModelWeights::bind(*model.checkpoint));
   model.constants = ModelConstants::make(model.config, made_up_classes(model.config));
-  model.constants.place_in(memory);
   model.names = names_of(model.weights);
   if (model.config.n_layers < whole.n_layers) {
     model.notes.push_back(
@@ -117,6 +116,16 @@ Result<BenchModel> BenchModel::made(const std::filesystem::path& configuration,
     model.notes.push_back(fmt::format("engram tables of {} rows a bucket instead of {}",
                                       model.config.engram_vocab_size, whole.engram_vocab_size));
   }
+  return model;
+}
+
+Result<BenchModel> BenchModel::made(const std::filesystem::path& configuration,
+                                    std::optional<int64_t> layers, std::optional<int64_t> experts,
+                                    const MemorySpace& memory) {
+  CACHALOT_TRY(BenchModel model, planned(configuration, layers, experts));
+  CACHALOT_TRY(model.weights, make_weights(*model.checkpoint, memory));
+  model.constants.place_in(memory);
+  model.names = names_of(model.weights);
   return model;
 }
 

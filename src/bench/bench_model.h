@@ -30,9 +30,13 @@ struct BenchModel {
   static Result<BenchModel> open(const std::filesystem::path& folder,
                                  std::optional<int64_t> layers);
 
-  // As it would be, with random weights in `memory`, of a configuration (a file or a folder):
-  // engram tables shrink to a gigabyte. experts: so many a layer; absent: all. Errors: no
-  // configuration; layers or experts out of range; no room.
+  // As it would be, of a configuration (a file or a folder), to plan steps: engram tables shrink to
+  // a gigabyte. experts: so many a layer; absent: all. Errors: no configuration; layers or experts
+  // out of range.
+  static Result<BenchModel> planned(const std::filesystem::path& configuration,
+                                    std::optional<int64_t> layers, std::optional<int64_t> experts);
+
+  // The same with random weights in `memory`. Errors: these, or no room.
   static Result<BenchModel> made(const std::filesystem::path& configuration,
                                  std::optional<int64_t> layers, std::optional<int64_t> experts,
                                  const MemorySpace& memory);

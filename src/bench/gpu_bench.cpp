@@ -6,6 +6,7 @@
 
 #include "bench/gpu_machine.h"
 #include "bench/gpu_step_runner.h"
+#include "bench/planned_rows.h"
 #include "bench/summary.h"
 #include "checkpoint/synth.h"
 #include "model/prefill_shortcut.h"
@@ -31,6 +32,17 @@ class GpuBench {
       CACHALOT_TRY(
           layers, layers_that_fit(config, options_.experts, device_.free_memory - kBesidesWeights));
     }
+    CACHALOT_TRY(const BenchModel planned,
+                 BenchModel::planned(options_.model, layers, options_.experts));
+    const int64_t block = planned.config.has_drafts() ? planned.config.dspark_block_size : 0;
+    std::vector<StepSize> sizes = gpu_steps_to_run(options_.steps, block);
+    std::erase_if(sizes, [&](const StepSize& size) {
+      return !step_can_match(size, options_.filter) ||
+             (size.phase == Phase::shortcut && !check_shortcut(planned.config));
+    });
+    if (!any_row_can_match(planned, sizes, options_.filter)) {
+      return fail("{}", why_no_row(options_.steps, block, options_.filter));
+    }
     progress("measuring the GPU");
     report_.machine = measure_gpu(device_);
     if (callbacks_.on_machine) callbacks_.on_machine(report_.machine);
@@ -39,12 +51,7 @@ class GpuBench {
                  BenchModel::made(options_.model, layers, options_.experts, cuda::device_memory()));
     report_.notes = model.notes;
     Summary summary(model, report_.machine);
-    const int64_t block = model.config.has_drafts() ? model.config.dspark_block_size : 0;
-    for (const StepSize& size : gpu_steps_to_run(options_.steps, block)) {
-      if (!step_can_match(size, options_.filter)) continue;
-      if (size.phase == Phase::shortcut && !check_shortcut(model.config)) continue;
-      CACHALOT_OK(run(model, size, summary));
-    }
+    for (const StepSize& size : sizes) CACHALOT_OK(run(model, size, summary));
     if (!report_.rows.empty()) return std::move(report_);
     return fail("{}", why_no_row(options_.steps, block, options_.filter));
   }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
+#include "bench/planned_rows.h"
 #include "bench/random_bytes.h"
 #include "bench/timer.h"
 #include "model/queues.h"
@@ -28,16 +30,31 @@ Names names_of(const VisionWeights& weights) {
           {weights.aligner_w2.weight.values.data, "aligner_w2"}};
 }
 
+// One block stands for all. Absent: a model without a vision tower.
+std::optional<VisionWeights> one_block(const BenchModel& model) {
+  auto weights = VisionWeights::bind(*model.checkpoint);
+  if (!weights) return std::nullopt;
+  weights->blocks.resize(1);
+  return std::move(*weights);
+}
+
+std::string name_of(std::string_view operation, const void* weight, const Names& names,
+                    const ModelConfig& config) {
+  const auto named = names.find(weight);
+  const int64_t ratio = config.vision_downsample_ratio;
+  const int64_t tokens = kGrid.cell_rows(ratio) * (kGrid.cell_columns(ratio) + 1) + 2;
+  return fmt::format("{}{}/picture/tokens{}", operation,
+                     named == names.end() ? "" : "." + named->second, tokens);
+}
+
 // Adds a repetition's calls to the rows, in the order of their first call.
 void add_records(const std::vector<timed::Record>& records, const Names& names,
-                 const std::string& suffix, std::vector<Row>& rows,
+                 const ModelConfig& config, std::vector<Row>& rows,
                  std::map<std::string, std::vector<double>>& seconds) {
   std::map<std::string, double> sums;
   std::map<std::string, int64_t> counts;
   for (const timed::Record& record : records) {
-    const auto weight = names.find(record.weight);
-    const std::string name = std::string(record.operation) +
-                             (weight == names.end() ? "" : "." + weight->second) + suffix;
+    const std::string name = name_of(record.operation, record.weight, names, config);
     sums[name] += record.seconds;
     ++counts[name];
     const bool there = std::ranges::any_of(rows, [&](const Row& row) { return row.name == name; });
@@ -69,10 +86,9 @@ void finish(Row& row, std::vector<double> seconds, const Machine& machine) {
 
 std::vector<Row> picture_rows(const BenchModel& model, const Machine& machine, ThreadTeam& team,
                               Isa isa, const RepeatOptions& options) {
-  auto bound = VisionWeights::bind(*model.checkpoint);
+  const auto bound = one_block(model);
   if (!bound) return {};
-  VisionWeights& weights = *bound;
-  weights.blocks.resize(1);
+  const VisionWeights& weights = *bound;
   const ModelConfig& config = model.checkpoint->config();
   std::vector<bf16> patches(static_cast<size_t>(kGrid.patches() * weights.patch_width));
   RandomWords random(3);
@@ -82,9 +98,6 @@ std::vector<Row> picture_rows(const BenchModel& model, const Machine& machine, T
   const View<const bf16> input(patches.data(), {kGrid.patches(), weights.patch_width});
   cpu::Queue cpu_queue(team, isa, Arena(plan_vision_workspace(config, weights, kGrid)));
   timed::Queue<cpu::Queue> queue(cpu_queue, options.clock);
-  const int64_t ratio = config.vision_downsample_ratio;
-  const int64_t tokens = kGrid.cell_rows(ratio) * (kGrid.cell_columns(ratio) + 1) + 2;
-  const std::string suffix = fmt::format("/picture/tokens{}", tokens);
   std::vector<Row> rows;
   std::map<std::string, std::vector<double>> seconds;
   const Timer timer;
@@ -95,10 +108,24 @@ std::vector<Row> picture_rows(const BenchModel& model, const Machine& machine, T
     see(queue, config, weights, kGrid, input);
     queue.finish();
     queue.arena().release_to(0);
-    add_records(queue.records(), names_of(weights), suffix, rows, seconds);
+    add_records(queue.records(), names_of(weights), config, rows, seconds);
   }
   for (Row& row : rows) finish(row, seconds[row.name], machine);
   return rows;
+}
+
+std::vector<std::string> picture_row_names(const BenchModel& model) {
+  const auto weights = one_block(model);
+  if (!weights) return {};
+  const ModelConfig& config = model.checkpoint->config();
+  PlannedCalls calls;
+  meta::Queue queue(Arena::planning(), calls);
+  see(queue, config, *weights, kGrid, {nullptr, {kGrid.patches(), weights->patch_width}});
+  std::vector<std::string> names;
+  for (const PlannedCalls::Call& call : calls.calls()) {
+    names.push_back(name_of(call.operation, call.weight, names_of(*weights), config));
+  }
+  return names;
 }
 
 }  // namespace cachalot::bench

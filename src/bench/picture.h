@@ -1,6 +1,7 @@
 // What a picture costs: a block of the vision tower and the aligner, operation by operation.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "bench/bench_model.h"
@@ -13,5 +14,8 @@ namespace cachalot::bench {
 // alike. Empty for a model without a vision tower.
 std::vector<Row> picture_rows(const BenchModel& model, const Machine& machine, ThreadTeam& team,
                               Isa isa, const RepeatOptions& options);
+
+// The names of those rows.
+std::vector<std::string> picture_row_names(const BenchModel& model);
 
 }  // namespace cachalot::bench

@@ -1,0 +1,45 @@
+#include "bench/planned_rows.h"
+
+#include <algorithm>
+
+#include "bench/step_data.h"
+#include "model/queues.h"
+
+namespace cachalot::bench {
+namespace {
+
+PlannedCalls plan(const BenchModel& model, const StepSize& size) {
+  const Caches caches = Caches::planned(
+      model.config, {.slots = size.sequences(),
+                     .max_context = size.context + written_positions(size, model.config),
+                     .shortcut_tail = shortcut_tail(size, model.config)});
+  const View<const int32_t> table(nullptr, {size.sequences(), caches.pages_per_slot()});
+  PlannedCalls calls;
+  meta::Queue queue(Arena::planning(), calls);
+  run_steps(queue, model, caches, steps_of(size, model.config),
+            [&](const StepData& step) { return step.inputs(table); });
+  return calls;
+}
+
+}  // namespace
+
+bool any_row_can_match(const BenchModel& model, const std::vector<StepSize>& sizes,
+                       const std::string& filter) {
+  return std::ranges::any_of(sizes, [&](const StepSize& size) {
+    // Some rows end before the context.
+    const auto matches = [&](const std::string& start) {
+      return row_matches(fmt::format("{}/{}", start, size.text()), filter) ||
+             row_matches(fmt::format("{}/{}", start, size.text(false)), filter);
+    };
+    if (!step_can_match(size, filter)) return false;
+    if (matches("step") || matches("layer")) return true;
+    for (int64_t layer = 0; layer < model.config.n_layers + model.config.n_mtp_layers; ++layer) {
+      if (matches("layer." + model.kind_of(layer))) return true;
+    }
+    return std::ranges::any_of(plan(model, size).calls(), [&](const PlannedCalls::Call& call) {
+      return matches(model.name_of(call.operation, call.variant, call.weight));
+    });
+  });
+}
+
+}  // namespace cachalot::bench
