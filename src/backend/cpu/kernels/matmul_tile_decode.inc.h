@@ -175,6 +175,41 @@ class Fp8Rows {
 
 // -------------------------------------------------------------------------------------------- FP4
 
+// What the sixteen E2M1 codes are worth in BF16 with every scale of kScaleRange; the others, never
+// asked for (scales_fold), are there so that a scale's code is its index. A permutation looks at
+// five bits of a word, one more than a code has: the sixteen values stand there twice.
+struct E2m1Values {
+  alignas(64) uint16_t of[256][32] = {};
+
+  constexpr E2m1Values() {
+    constexpr uint16_t kUnscaled[8] = {0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0};
+    for (int scale = 0; scale < 256; ++scale) {
+      for (int code = 0; code < 32; ++code) {
+        const int exponent = code % 8 == 0 ? 0 : (scale - 127) * 128;
+        of[scale][code] =
+            static_cast<uint16_t>(kUnscaled[code % 8] + exponent + (code / 8 % 2 << 15));
+      }
+    }
+  }
+};
+constexpr E2m1Values kE2m1Values;
+
+// Words of four nibbles each, shifted so that the first, second, third and fourth nibble of all
+// eight words come down one after the other.
+CACHALOT_INLINE __m512i nibble_shifts() {
+  return kept(_mm512_inserti64x4(
+      _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_setzero_si256(), _mm_set1_epi16(4), 1)),
+      _mm256_inserti128_si256(_mm256_set1_epi16(8), _mm_set1_epi16(12), 1), 1));
+}
+
+// 16 bytes of codes: column 4 i + j of the block comes to stand at 8 j + i.
+CACHALOT_INLINE __m512i decode_e2m1(const uint8_t* codes, int scale, __m512i shifts) {
+  const __m512i words =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+  return _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, shifts),
+                                  _mm512_load_si512(kE2m1Values.of[scale]));
+}
+
 class Fp4Rows {
  public:
   Fp4Rows(const PackedWeight& w, int64_t first, int64_t last)
