@@ -91,7 +91,8 @@ TEST_F(RunCommand, AnswersAboutPictures) {
       R"( "thinking": false})";
   EXPECT_EQ(program("run --messages -", request).out,
             "I see a green triangle on a black ground.\n");
-  expect_error("run --image /nowhere/at.all 'What is this?'", 1, "/nowhere/at.all");
+  expect_error("run --image /nowhere/at.all 'What is this?'", 1,
+               "error: /nowhere/at.all: cannot open");
   expect_error("run --image " + write("no.png", "Hello") + " 'What is this?'", 1,
                "expected JPEG, PNG, WebP or GIF");
   const ProgramResult several =

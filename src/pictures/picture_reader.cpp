@@ -36,6 +36,11 @@ Result<ImageBudget> budget_of(const ModelConfig& config) {
                      .max_tokens = config.vision_max_n_token};
 }
 
+// A file's own name is its place too where the command line names it.
+Error at_place(const Error& error, const ImageRecord& picture) {
+  return error.message.starts_with(picture.where + ": ") ? error : error.in(picture.where);
+}
+
 }  // namespace
 
 PictureReader::PictureReader(std::shared_ptr<const Checkpoint> checkpoint,
@@ -49,7 +54,7 @@ Result<ImagePrompt> PictureReader::expand(std::span<const int32_t> ids,
   std::vector<std::shared_ptr<const EncodedImage>> images;
   for (const ImageRecord& picture : pictures) {
     auto image = encode(picture, fetched);
-    if (!image) return fail(image.error().in(picture.where));
+    if (!image) return fail(at_place(image.error(), picture));
     images.push_back(std::move(*image));
   }
   const ModelConfig& config = checkpoint_->config();
@@ -64,7 +69,7 @@ Result<int64_t> PictureReader::count(std::span<const int32_t> ids,
   int64_t tokens = std::ssize(ids);
   for (const ImageRecord& picture : pictures) {
     const auto prepared = prepare(picture, fetched);
-    if (!prepared) return fail(prepared.error().in(picture.where));
+    if (!prepared) return fail(at_place(prepared.error(), picture));
     tokens += prepared->plan.tokens() - 1;  // the placeholder is among `ids`
   }
   return tokens;
