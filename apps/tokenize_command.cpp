@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/json_text.h"
 #include "checkpoint/token_classes.h"
 #include "default_model.h"
 #include "report.h"
@@ -67,7 +68,7 @@ Result<json> convert_line(const Tokenizer& tokenizer, const TokenizeOptions& opt
     line = json::parse(
         text, [](int depth, json::parse_event_t, const json&) { return depth <= kMaxDepth; });
   } catch (const json::exception& error) {
-    return fail("not valid JSON: {}", error.what());
+    return fail("not valid JSON: {}", json_problem(error));
   }
   if (!line.is_object()) return fail("expected a JSON object, found {}", excerpt(line));
   if (options.decode) return decode_line(tokenizer, line);
