@@ -44,9 +44,16 @@ size_t output_columns() {
   return columns == 0 ? kElsewhere : std::clamp(columns, kLeast, kMost);
 }
 
+Result<Explorer> explored(const std::string& model, const ExplorerOptions& options) {
+  auto explorer = explore(model, options);
+  // Costs that cannot be told for this model.
+  if (!explorer && explorer.error().message.starts_with("--")) usage_error(explorer.error());
+  return explorer;
+}
+
 Status print_difference(const InspectCommandOptions& options) {
-  CACHALOT_TRY(const Explorer a, explore(options.diff[0], options.explorer));
-  CACHALOT_TRY(const Explorer b, explore(options.diff[1], options.explorer));
+  CACHALOT_TRY(const Explorer a, explored(options.diff[0], options.explorer));
+  CACHALOT_TRY(const Explorer b, explored(options.diff[1], options.explorer));
   fmt::print("{}", fitted(difference_text(a, b), output_columns()));
   return {};
 }
@@ -58,7 +65,7 @@ Status print_tree(const InspectCommandOptions& options, const Explorer& explorer
   const bool whole = options.markdown || options.csv || !tree.filter.empty();
   if (tree.depth < 0) tree.depth = whole ? 0 : kShownLevels;
   if (!has_match(explorer, node, tree.filter)) {
-    return fail("--filter {}: no part of a path, title, operation, tensor or key that holds it",
+    usage_error("--filter {}: no part of a path, title, operation, tensor or key that holds it",
                 tree.filter);
   }
   tree.width = output_columns();
@@ -90,7 +97,7 @@ void warn_of_mismatches(const Explorer& explorer) {
 Status run_command(const InspectCommandOptions& options) {
   if (!options.diff.empty()) return print_difference(options);
   if (options.model.empty()) usage_error("inspect needs a checkpoint folder or a configuration");
-  CACHALOT_TRY(const Explorer explorer, explore(options.model, options.explorer));
+  CACHALOT_TRY(const Explorer explorer, explored(options.model, options.explorer));
   if (options.totals) {
     fmt::print("{}", totals_text(explorer));
     if (!explorer.mismatches.empty()) throw CLI::RuntimeError(1);
@@ -119,29 +126,19 @@ Status run_command(const InspectCommandOptions& options) {
   return {};
 }
 
-// An empty word is a mistake, most often of a shell's variable, and must not pass as nothing.
-const CLI::Validator kNotEmpty(
-    [](const std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); },
-    "TEXT", "not empty");
-
 }  // namespace
 
 void add_inspect_command(CLI::App& app) {
   auto options = std::make_shared<InspectCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "The model's architecture, from its checkpoint or configuration alone");
-  command->add_option("model", options->model, "Checkpoint folder or configuration file")
-      ->check(kNotEmpty);
-  command
-      ->add_option("path", options->path,
-                   "One part as a page: its path, the end of it, or its title")
-      ->check(kNotEmpty);
+  command->add_option("model", options->model, "Checkpoint folder or configuration file");
+  command->add_option("path", options->path,
+                      "One part as a page: its path, the end of it, or its title");
   command->add_option("--depth", options->tree.depth, "Levels to show, 0: all (default: 3)")
       ->check(CLI::Range(0, 100));
-  command
-      ->add_option("--filter", options->tree.filter,
-                   "Only parts whose path, title, tensors or configuration keys hold this")
-      ->check(kNotEmpty);
+  command->add_option("--filter", options->tree.filter,
+                      "Only parts whose path, title, tensors or configuration keys hold this");
   command
       ->add_option("--context", options->explorer.context,
                    "Positions per sequence that costs are told at (default: 32768)")
@@ -163,14 +160,12 @@ void add_inspect_command(CLI::App& app) {
   command
       ->add_option("--html", options->html,
                    "Write the explorer's page to this file; it needs no server and no network")
-      ->check(kNotEmpty)
       ->excludes(json)
       ->excludes(markdown)
       ->excludes(csv)
       ->excludes(totals);
   command->add_option("--diff", options->diff, "What differs between two models, as text")
       ->expected(2)
-      ->check(kNotEmpty)
       ->excludes(json)
       ->excludes(markdown)
       ->excludes(csv)

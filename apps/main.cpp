@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -55,6 +56,22 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
+// An empty value is a mistake, most often of a shell's variable, and must not pass as none. No
+// system message is one too; a prompt, a model and an effort have words of their own for it.
+void refuse_empty_values(CLI::App& app) {
+  constexpr std::array kJudged = {"prompt", "--system", "--model", "--effort"};
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    for (CLI::Option* option : command->get_options([](const CLI::Option*) { return true; })) {
+      const bool judged =
+          std::ranges::any_of(kJudged, [&](const char* name) { return option->check_name(name); });
+      if (judged || option->get_items_expected_max() == 0) continue;
+      option->check([](const std::string& text) {
+        return std::string(text.empty() ? "must not be empty" : "");
+      });
+    }
+  }
+}
+
 void add_commands(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(0, 1);
@@ -71,6 +88,7 @@ void add_commands(CLI::App& app) {
   add_inspect_command(app);
   add_trace_command(app);
   app.add_subcommand("version", "Show version, instruction set and build")->callback(print_version);
+  refuse_empty_values(app);
 }
 
 // What was typed wrong, and where help is.

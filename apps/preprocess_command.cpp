@@ -48,8 +48,10 @@ void add_preprocess_command(CLI::App& app) {
   command->add_option("--out", options->out,
                       "Write the padded pixels here: height x width x RGB, one byte each");
   command->add_option("--min-pixels", options->budget.min_pixels, "Enlarge smaller pictures")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32))
       ->capture_default_str();
   command->add_option("--max-tokens", options->budget.max_tokens, "Reduce pictures that need more")
+      ->check(CLI::Range(kSmallestTokens, kLargestTokens))
       ->capture_default_str();
   command->add_flag("--honour-orientation", options->decode.honour_orientation,
                     "Turn the picture as its EXIF block says (the model's own loader does not)");

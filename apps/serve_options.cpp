@@ -192,8 +192,6 @@ Result<ApiServerOptions> api_server_options(const ServeOptions& options) {
   result.http.threads =
       static_cast<size_t>(options.model.max_sequences + options.max_queue) + kHandlersBesideAnswers;
   result.api_keys = options.api_keys;
-  for (const std::string& key : result.api_keys)
-    if (key.empty()) return fail("--api-key: expected a key, found an empty one");
   if (!options.api_key_file.empty()) {
     const Status status = add_keys_of_file(options.api_key_file, result.api_keys);
     if (!status) return fail(status.error().in("--api-key-file"));
@@ -214,7 +212,7 @@ Result<ApiServerOptions> api_server_options(const ServeOptions& options) {
 Result<std::shared_ptr<const Fetcher>> image_fetcher(const ServeOptions& options) {
   if (options.image_hosts.empty()) return nullptr;
   auto hosts = HostList::parse(options.image_hosts);
-  if (!hosts) return fail(hosts.error().in("--allow-remote-images"));
+  if (!hosts) usage_error(hosts.error().in("--allow-remote-images"));
   auto fetcher = Fetcher::make(std::move(*hosts));
   if (!fetcher) return fail(fetcher.error().in("--allow-remote-images"));
   return std::move(*fetcher);

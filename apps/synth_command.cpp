@@ -10,6 +10,7 @@
 
 #include "interrupt.h"
 #include "report.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
@@ -44,7 +45,7 @@ class ProgressBar {
 // With a progress bar on stderr if that is a terminal.
 Status synthesize(const SynthCommandOptions& options, const InterruptGuard& interrupt) {
   CACHALOT_TRY(const ModelConfig whole, config_at(options.config));
-  CACHALOT_TRY(const ModelConfig config, reduced_config(whole, options.reduction));
+  const ModelConfig config = or_usage_error(reduced_config(whole, options.reduction));
   const std::filesystem::path source(options.config);
   const auto tokenizer = std::filesystem::is_directory(source) ? source : source.parent_path();
   SynthOptions synth;

@@ -83,7 +83,7 @@ TEST_F(InspectCommand, FiltersAndTotals) {
   expect_shown("tests/data/released --totals", "763,205,315,794      510,286,023,000");
   expect_shown("models/nano --totals", "reconciled with the files' headers");
   expect_shown("models/nano --filter layers.7.attn.wo_b", "Output projection");
-  expect_error("inspect models/nano --filter no.such.tensor", 1, "no part of a path");
+  expect_error("inspect models/nano --filter no.such.tensor", 2, "no part of a path");
 }
 
 TEST_F(InspectCommand, FitsTheTerminal) {
@@ -110,7 +110,9 @@ TEST_F(InspectCommand, SaysWhatIsWrong) {
   expect_error("inspect", 2, "checkpoint folder");
   expect_error("inspect models/nano nowhere", 1, "the nearest:");
   expect_error("inspect models/nano --json --csv", 2, "--csv");
-  expect_error("inspect models/nano --context 9999999", 1, "context: expected 1 to");
+  expect_error("inspect models/nano --context 9999999", 2, "--context: expected 1 to");
+  expect_error("inspect tests/data/released --batch 65536 --prefill 16777216 --context 1048576", 2,
+               "--batch times --prefill: expected at most");
   expect_error("inspect --diff models/nano", 2, "--diff");
   expect_error("inspect --diff models/nano models/nano --json", 2, "--json");
   expect_error("inspect models/nano --html \"\"", 2, "must not be empty");

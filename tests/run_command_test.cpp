@@ -108,6 +108,8 @@ TEST_F(RunCommand, PreparesPicturesAsTheModelSeesThem) {
   EXPECT_EQ(test::read_file(out),
             test::read_file(CACHALOT_SOURCE_DIR "/tests/data/images/expected/wide.png.rgb"));
   expect_error("preprocess README.md", 1, "README.md: expected JPEG, PNG, WebP or GIF");
+  expect_error("preprocess --max-tokens 0 tests/data/images/wide.png", 2, "--max-tokens");
+  expect_error("preprocess --min-pixels -1 tests/data/images/wide.png", 2, "--min-pixels");
 }
 
 TEST_F(RunCommand, ShowsCallsOfTools) {
@@ -191,6 +193,17 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheFlags) {
   expect_error("run --ctx 1000000 Hi", 2, "--context: the model takes at most 4096 tokens");
   expect_error("run --drafts 6 Hi", 2, "--drafts: expected off, on, auto or a number from 1 to 5");
   expect_error("run --draft-method lucky Hi", 2, "--draft-method");
+  expect_error("synth models/nano " + (folder_ / "copy").string() + " --layers 0", 2, "layers");
+  for (const char* option :
+       {"run --tools", "run --isa", "run --top-p", "run --image", "run --file", "run --messages",
+        "run --expert-profile", "serve --api-key", "serve --alias", "bench --compare",
+        "bench --filter", "tokenize --map", "inspect --html"}) {
+    const std::string text(option);
+    expect_error(text + " ''", 2, text.substr(text.find("--")) + ": must not be empty");
+  }
+  expect_error("fit ''", 2, "model: must not be empty");
+  EXPECT_EQ(program("run --no-thinking --system '' Hello!").out, kHello);
+  expect_error("serve --port 0 --allow-remote-images https://a.b", 2, "--allow-remote-images: ");
   expect_error("nonsense", 2, "nonsense");
 }
 

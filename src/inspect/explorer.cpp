@@ -203,24 +203,24 @@ Status check_options(const ModelConfig& config, ExplorerOptions& options) {
     options.context = std::min<int64_t>(32768, config.max_position_embeddings);
   }
   if (options.context < 1 || options.context > config.max_position_embeddings) {
-    return fail("context: expected 1 to {} positions, which is what the model takes, found {}",
+    return fail("--context: expected 1 to {} positions, which is what the model takes, found {}",
                 config.max_position_embeddings, options.context);
   }
   if (options.batch < 1 || options.batch > 65536) {
-    return fail("batch: expected 1 to 65536 sequences, found {}", options.batch);
+    return fail("--batch: expected 1 to 65536 sequences, found {}", options.batch);
   }
   if (options.prefill < 1) {
-    return fail("prefill: expected at least one token, found {}", options.prefill);
+    return fail("--prefill: expected at least one token, found {}", options.prefill);
   }
   options.prefill = std::min(options.prefill, options.context);
   // Costs beyond that no longer fit in 64 bits, nor cache addresses in what is planned for them.
   constexpr int64_t kMostPositions = int64_t{1} << 40, kMostTokens = int64_t{1} << 24;
   if (options.batch > kMostPositions / options.context) {
-    return fail("batch times context: expected at most {} positions, found {} x {}", kMostPositions,
-                options.batch, options.context);
+    return fail("--batch times --context: expected at most {} positions, found {} x {}",
+                kMostPositions, options.batch, options.context);
   }
   if (options.batch > kMostTokens / options.prefill) {
-    return fail("batch times prefill: expected at most {} tokens in a step, found {} x {}",
+    return fail("--batch times --prefill: expected at most {} tokens in a step, found {} x {}",
                 kMostTokens, options.batch, options.prefill);
   }
   return {};

@@ -8,9 +8,7 @@
 namespace cachalot {
 namespace {
 
-constexpr int64_t kDelimiters = 2;      // start and end
-constexpr int64_t kSmallestTokens = 4;  // one cell, its newline, the delimiters
-constexpr int64_t kLargestTokens = 1 << 20;
+constexpr int64_t kDelimiters = 2;  // start and end
 
 int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
