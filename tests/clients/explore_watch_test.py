@@ -95,6 +95,7 @@ def test_a_part_shows_its_own_share(written, model):
     text = written.page.locator("#in-the-step").inner_text()
     assert "of the step" in text and "One line per layer" in text
     written.page.locator("#in-the-step a", has_text="All of the step").click()
+    written.page.wait_for_selector(".watched")
     assert part(written, "Experts").count() == 1
 
 
