@@ -132,7 +132,7 @@ Result<Isa> choose_isa(std::string_view name) {
 Result<Isa> isa_from_environment() {
   const auto name = environment::cpu_isa();
   if (!name) return default_isa();
-  const Result<Isa> isa = choose_isa(*name);
+  Result<Isa> isa = choose_isa(*name);
   if (!isa) return fail(isa.error().in("CACHALOT_CPU_ISA"));
   return isa;
 }

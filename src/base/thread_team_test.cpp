@@ -11,13 +11,14 @@ namespace cachalot {
 namespace {
 
 TEST(ThreadTeam, RunsEveryMemberOnce) {
-  for (const auto& [threads, spins] : {std::pair(1, ThreadTeam::kSpins),
-                                       {2, ThreadTeam::kSpins},
-                                       {2, 0},
-                                       {2, 20 * ThreadTeam::kSpins},
-                                       {3, ThreadTeam::kSpins},
-                                       {8, ThreadTeam::kSpins}}) {
-    ThreadTeam team(threads, spins);
+  for (const auto& shape : {std::pair(1, ThreadTeam::kSpins),
+                            {2, ThreadTeam::kSpins},
+                            {2, 0},
+                            {2, 20 * ThreadTeam::kSpins},
+                            {3, ThreadTeam::kSpins},
+                            {8, ThreadTeam::kSpins}}) {
+    const int threads = shape.first;  // clang 14 captures no part of a binding
+    ThreadTeam team(threads, shape.second);
     ASSERT_EQ(team.size(), threads);
     for (int round = 0; round < 200; ++round) {
       std::vector<int> calls(threads);

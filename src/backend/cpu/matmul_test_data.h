@@ -138,7 +138,10 @@ struct Dot {
   double size = 0;  // sum of magnitudes
 
   // What FP32 sums may be off: a rounding per addition and product in the fullest of 8 lanes.
-  double fp32_bound(int64_t count) const { return size * 0x1p-24 * (count / 4 + 8); }
+  double fp32_bound(int64_t count) const {
+    const int64_t roundings = count / 4 + 8;
+    return size * 0x1p-24 * static_cast<double>(roundings);
+  }
 };
 
 inline Dot dot(const std::vector<double>& x, const TestWeight& w, int64_t row) {
