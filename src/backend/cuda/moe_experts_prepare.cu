@@ -78,20 +78,64 @@ __device__ Extent scan_block(Extent value, Extent* sums, Extent& total) {
   return before;
 }
 
-// An expert's tiles, and the weights of the rows that it leaves empty. One whose outputs come from
-// elsewhere has rows, which nobody reads, and no tiles.
-__device__ void write_tiles(const ExpertsStep& step, const ExpertPointers& matrices, Extent before,
-                            int count) {
+// Wide tiles by how many rows they have, the most first: blocks that walk them in turn then end
+// together, whatever the tokens chose.
+struct TileOrder {
+  int* first;  // [kManyColumns / kAtomRows], of tiles of so many atoms of rows; shared memory
+
+  static constexpr int kSizes = kManyColumns / kAtomRows;
+  // The largest first.
+  __device__ static int size_of(int rows) { return kSizes - (rows + kAtomRows - 1) / kAtomRows; }
+  __device__ void count(int rows, int columns) const {
+    for (; rows > 0; rows -= columns) atomicAdd(&first[size_of(min(columns, rows))], 1);
+  }
+  // By one warp: from how many there are of each size to where each begins.
+  __device__ void begin() const {
+    const int lane = threadIdx.x % 32;
+    int inclusive = lane < kSizes ? first[lane] : 0;
+    const int own = inclusive;
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const int before = __shfl_up_sync(~0u, inclusive, lanes);
+      if (lane >= lanes) inclusive += before;
+    }
+    if (lane < kSizes) first[lane] = inclusive - own;
+  }
+  __device__ int place(int rows) const { return atomicAdd(&first[size_of(rows)], 1); }
+};
+
+// An expert's tile, if it has few rows, and the weights of the rows that it leaves empty. One whose
+// outputs come from elsewhere has rows, which nobody reads, and no tiles.
+__device__ void write_narrow_tile(const ExpertsStep& step, const ExpertPointers& matrices,
+                                  Extent before, int count) {
   if (count == 0 || is_elsewhere(matrices)) return;
-  int row = rows_of(before);
-  const int end = row + count;
-  const bool is_wide = count > kNarrowColumns;
-  ExpertTile* tile =
-      is_wide ? step.wide_tiles + wide_of(before) : step.narrow_tiles + narrow_of(before);
-  const int columns = static_cast<int>(
-      columns_per_tile(count, is_wide ? step.plan.wide_columns() : kNarrowColumns));
-  for (int r = end; r < row + in_whole_atoms(count); ++r) step.row_weights[r] = 0;
-  for (; row < end; row += columns, ++tile) *tile = {matrices, row, min(columns, end - row)};
+  const int row = rows_of(before);
+  if (count <= kNarrowColumns) step.narrow_tiles[narrow_of(before)] = {matrices, row, count};
+  for (int r = row + count; r < row + in_whole_atoms(count); ++r) step.row_weights[r] = 0;
+}
+
+// By a block: the tiles of experts with many rows.
+__device__ void write_wide_tiles(const ExpertsStep& step, const int* first_rows, const int* counts,
+                                 const TileOrder& order) {
+  const int experts = static_cast<int>(step.plan.experts);
+  const auto for_each = [&](auto visit) {
+    for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x))
+      if (counts[e] > kNarrowColumns && !is_elsewhere(step.experts[e]))
+        visit(e, static_cast<int>(columns_per_tile(counts[e], step.plan.wide_columns())));
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < TileOrder::kSizes; i += blockDim.x)
+    order.first[i] = 0;
+  __syncthreads();
+  for_each([&](int e, int columns) { order.count(counts[e], columns); });
+  __syncthreads();
+  if (threadIdx.x < 32) order.begin();
+  __syncthreads();
+  for_each([&](int e, int columns) {
+    for (int row = 0; row < counts[e]; row += columns) {
+      const int rows = min(columns, counts[e] - row);
+      step.wide_tiles[order.place(rows)] = {step.experts[e], first_rows[e] + row, rows};
+    }
+  });
 }
 
 // Blocks (parts of a row, groups of tokens); the first row of blocks has no tokens but one block
@@ -101,6 +145,7 @@ __device__ void write_tiles(const ExpertsStep& step, const ExpertPointers& matri
 __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, Share share) {
   extern __shared__ int4 shared[];
   __shared__ Extent sums[32];
+  __shared__ int of_size[TileOrder::kSizes];
   let_next_start();
   const int thread = threadIdx.x, threads = static_cast<int>(blockDim.x);
   const int experts = static_cast<int>(step.plan.experts);
@@ -155,7 +200,7 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
     const Extent extent = scan_block(of_expert, sums, total);
     if (e >= experts) continue;
     first_rows[e] = rows_of(extent) + before;
-    if (writes_tiles) write_tiles(step, matrices, extent, count);
+    if (writes_tiles) write_narrow_tile(step, matrices, extent, count);
   }
   if (writes_tiles && thread == 0) {
     step.tile_counts[0] = narrow_of(total);
@@ -163,6 +208,8 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
     if (step.later_counts != nullptr) step.later_counts[0] = step.later_counts[1] = 0;
   }
   __syncthreads();
+  // All pairs are counted as this block's here.
+  if (writes_tiles) return write_wide_tiles(step, first_rows, counts + experts, {of_size});
   // An expert's rows are in the order of its pairs.
   for (int i = thread; i < own; i += threads) {
     const int id = own_ids[i];
