@@ -38,7 +38,7 @@ struct Shape {
   // A place: activations in atoms of 1024 bytes, then each side's codes, then each side's scales.
   static constexpr int kFp4Bytes =
       kFp4Stages * (kColumns * 256 + kSides * (8 * kFp4OctetBytes + 256));
-  // Of the shared expert a wide tile has up to kWideColumns.
+  // Of the shared expert. Where rows are many nearly all its tiles have as many.
   static constexpr int kFp8Columns = kWide ? kWideColumns : kColumns;
   static constexpr int kFp8Bytes =
       (kFp8Stages * (kFp8Columns * 256 + kSides * (8 * kFp8OctetBytes + 32)) + 1023) / 1024 * 1024;
@@ -53,7 +53,10 @@ struct Shape {
 
   static constexpr int stages(bool shared) { return shared ? kFp8Stages : kFp4Stages; }
   // What tile of the matrix instruction holds so many columns.
-  static constexpr int columns(int rows) { return kWide ? wide_class(rows) : narrow_class(rows); }
+  static constexpr int columns(int rows, bool shared) {
+    if (kind == Kind::many) return shared ? kFp8Columns : many_class(rows);
+    return kWide ? wide_class(rows) : narrow_class(rows);
+  }
 
   static_assert(kFp4Bytes % 1024 == 0 && kFp8Bytes <= kFp8PlaceBytes);
 };
@@ -291,7 +294,8 @@ class Producer {
   __device__ __forceinline__ void fill(const Item& item) {
     using R = Ring<kind, kShared>;
     constexpr int kStages = S::stages(kShared);
-    const LaneCopy copy = lane_copy<pass, kind>(args_, item, S::columns(item.tile.rows), lane_);
+    const LaneCopy copy =
+        lane_copy<pass, kind>(args_, item, S::columns(item.tile.rows, kShared), lane_);
     const int places = (args_.depth / kStageDepth + kStages - 1) / kStages;
     const uint32_t total = __reduce_add_sync(~0u, copy.bytes);
     const uint32_t last_total = __reduce_add_sync(~0u, copy.last_bytes);

@@ -103,47 +103,34 @@ __device__ __forceinline__ void run_item(WideConsumer& consumer, const PassArgum
   }
 }
 
+// With that tile of the matrix instruction of `kNs` which has so many columns.
+template <Pass pass, Kind kind, class Rows, int... kNs>
+__device__ __forceinline__ void run_item(WideConsumer& consumer, const PassArguments& args,
+                                         const Item& item, int columns) {
+  ((columns == kNs ? run_item<pass, kind, kNs, Rows>(consumer, args, item) : void()), ...);
+}
+
 template <Pass pass, Kind kind>
 __device__ __forceinline__ void consume(WideConsumer consumer, const PassArguments& args) {
+  using Fp4 = Fp4Rows<true>;
+  using Fp8 = Fp8Rows<true>;
   Item item;
-#define CACHALOT_COLUMNS(N, Rows)                        \
-  case N:                                                \
-    run_item<pass, kind, N, Rows>(consumer, args, item); \
-    break;
   for (int round = 0; item.read(args, round); ++round) {
     Item::bring_near(args, round + 1);
-    const int columns = wide_class(item.tile.rows);
+    const int columns = Shape<kind>::columns(item.tile.rows, item.shared);
     if constexpr (kind == Kind::many) {
-      if (columns > kWideColumns) {
-        run_item<pass, kind, kManyColumns, Fp4Rows<true>>(consumer, args, item);
-        continue;
+      if (item.shared) {
+        run_item<pass, kind, Shape<kind>::kFp8Columns, Fp8>(consumer, args, item);
+      } else {
+        run_item<pass, kind, Fp4, 32, 48, 64, 80, 96, 104, 112, 120, 128, 136, 144, 152, 160>(
+            consumer, args, item, columns);
       }
-    }
-    if (item.shared) {
-      switch (columns) {
-        CACHALOT_COLUMNS(32, Fp8Rows<true>)
-        CACHALOT_COLUMNS(48, Fp8Rows<true>)
-        CACHALOT_COLUMNS(64, Fp8Rows<true>)
-        CACHALOT_COLUMNS(80, Fp8Rows<true>)
-        CACHALOT_COLUMNS(96, Fp8Rows<true>)
-        CACHALOT_COLUMNS(112, Fp8Rows<true>)
-        CACHALOT_COLUMNS(128, Fp8Rows<true>)
-        CACHALOT_COLUMNS(144, Fp8Rows<true>)
-      }
+    } else if (item.shared) {
+      run_item<pass, kind, Fp8, 32, 48, 64, 80, 96, 112, 128, 144>(consumer, args, item, columns);
     } else {
-      switch (columns) {
-        CACHALOT_COLUMNS(32, Fp4Rows<true>)
-        CACHALOT_COLUMNS(48, Fp4Rows<true>)
-        CACHALOT_COLUMNS(64, Fp4Rows<true>)
-        CACHALOT_COLUMNS(80, Fp4Rows<true>)
-        CACHALOT_COLUMNS(96, Fp4Rows<true>)
-        CACHALOT_COLUMNS(112, Fp4Rows<true>)
-        CACHALOT_COLUMNS(128, Fp4Rows<true>)
-        CACHALOT_COLUMNS(144, Fp4Rows<true>)
-      }
+      run_item<pass, kind, Fp4, 32, 48, 64, 80, 96, 112, 128, 144>(consumer, args, item, columns);
     }
   }
-#undef CACHALOT_COLUMNS
 }
 
 template <Pass pass, Kind kind>

@@ -47,6 +47,10 @@ constexpr int64_t columns_per_tile(int64_t columns, int64_t most) {
 // What tile of the matrix instruction holds so many columns.
 constexpr int narrow_class(int columns) { return columns <= 8 ? 8 : 16; }
 constexpr int wide_class(int columns) { return columns <= 32 ? 32 : (columns + 15) / 16 * 16; }
+// Of many rows steps are smaller: nearly all tiles are of these widths.
+constexpr int many_class(int columns) {
+  return columns <= 96 ? wide_class(columns) : (columns + 7) / 8 * 8;
+}
 
 // How the tokens of a step visit the shared expert, and how many tiles the routed ones may need:
 // all that the host may know.

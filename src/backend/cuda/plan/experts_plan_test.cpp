@@ -24,6 +24,8 @@ TEST(ExpertsPlan, AClassHoldsItsColumns) {
   for (int columns = 1; columns <= kManyColumns; ++columns) {
     EXPECT_GE(wide_class(columns), columns);
     EXPECT_LE(wide_class(columns), columns <= kWideColumns ? kWideColumns : kManyColumns);
+    EXPECT_GE(many_class(columns), columns);
+    EXPECT_LE(many_class(columns), wide_class(columns));
   }
 }
 
@@ -67,6 +69,15 @@ TEST(ExpertsPlan, FewTokensNeedNoWideTile) {
   EXPECT_FALSE((ExpertsPlan{.tokens = kNarrowColumns, .choices = 6, .experts = 384}.any_wide()));
   EXPECT_TRUE((ExpertsPlan{.tokens = kNarrowColumns + 1, .choices = 6, .experts = 384}.any_wide()));
   EXPECT_EQ((ExpertsPlan{.tokens = 8192, .choices = 6, .experts = 384}.shared_tiles()), 57);
+}
+
+TEST(ExpertsPlan, TilesOfTheSharedExpertHoldAllTokens) {
+  for (const int64_t tokens : {1, 16, 17, 500, 4096, 7680, 8192, 16384}) {
+    const ExpertsPlan plan{.tokens = tokens, .choices = 6, .experts = 384};
+    EXPECT_GE(plan.shared_tiles() * plan.shared_columns(), tokens);
+    EXPECT_LE(plan.shared_columns(), kWideColumns);
+    EXPECT_LT((plan.shared_tiles() - 1) * plan.shared_columns(), tokens);
+  }
 }
 
 }  // namespace
