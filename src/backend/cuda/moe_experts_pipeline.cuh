@@ -39,7 +39,7 @@ struct Shape {
   static constexpr int kFp4Bytes =
       kFp4Stages * (kColumns * 256 + kSides * (8 * kFp4OctetBytes + 256));
   // Of the shared expert. Where rows are many nearly all its tiles have as many.
-  static constexpr int kFp8Columns = kWide ? kWideColumns : kColumns;
+  static constexpr int kFp8Columns = kind == Kind::many ? kManySharedColumns : kColumns;
   static constexpr int kFp8Bytes =
       (kFp8Stages * (kFp8Columns * 256 + kSides * (8 * kFp8OctetBytes + 32)) + 1023) / 1024 * 1024;
   // FP8 weights take twice the room. The wide kernel has fewer places then, and a ring begins anew

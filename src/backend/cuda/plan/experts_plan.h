@@ -19,9 +19,10 @@ inline constexpr int kNarrowColumns = 16;
 inline constexpr int kWideColumns = 144;
 // Where an expert has so many rows on average, a tile takes up to 160, with one place less to fill
 // ahead: so nearly all experts have one tile. With fewer on average chance makes hardly any expert
-// exceed 144.
+// exceed 144. Of the shared expert, whose matrices take twice the room, a tile has up to 152 then.
 inline constexpr int kManyRows = 120;
 inline constexpr int kManyColumns = 160;
+inline constexpr int kManySharedColumns = 152;
 inline constexpr int kNarrowRows = 128;
 // w2 for tiles of so few rows, where there are few items.
 inline constexpr int kLowColumns = 8;
@@ -65,9 +66,14 @@ struct ExpertsPlan {
   // So many that the routed rows are copied beside the shared expert's products
   // (moe_experts_later_rows.cuh).
   constexpr bool rows_later() const { return tokens >= kLaterTokens; }
-  constexpr int64_t shared_tiles() const { return any_wide() ? tiles_of(tokens, kWideColumns) : 1; }
+  constexpr int64_t most_shared_columns() const {
+    return many_rows() ? kManySharedColumns : kWideColumns;
+  }
+  constexpr int64_t shared_tiles() const {
+    return any_wide() ? tiles_of(tokens, most_shared_columns()) : 1;
+  }
   constexpr int64_t shared_columns() const {
-    return any_wide() ? columns_per_tile(tokens, kWideColumns) : tokens;
+    return any_wide() ? columns_per_tile(tokens, most_shared_columns()) : tokens;
   }
   // Experts ascend, the rows of each from a multiple of kAtomRows on; then, from a place that does
   // not depend on who chose what, the tokens once more, as rows of the shared expert.
