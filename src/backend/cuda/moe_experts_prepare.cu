@@ -181,8 +181,16 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
   __syncthreads();
   wait_for_inputs();
 
+  // Several pieces of a lane are on their way at a time.
+  constexpr int kAhead = 3;
   int round = thread / 32;
-  uint4 next = round < rounds ? load(round) : uint4{};
+  uint4 next[kAhead] = {};
+  const auto load_next = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (first + i * warps < rounds) next[i] = load(first + i * warps);
+  };
+  load_next(round);
   for_each_pair(step.ids, pairs, [&](int pair, int id) {
     const int mine = pair - first_pair;
     atomicAdd(&counts[mine < 0 ? id : experts + id], 1);
@@ -230,16 +238,23 @@ __global__ void __launch_bounds__(kManyThreads) prepare(const ExpertsStep step, 
 
   const RoundedRows out(step);
   const int first_shared = static_cast<int>(step.plan.shared_row()) + first_token;
-  for (; round < rounds; round += warps) {
-    const uint4 values = next;
-    if (round + warps < rounds) next = load(round + warps);
-    const int token = round / own_units, piece = piece_of(round);
-    const uint4 rounded = rounded_piece(values);
-    out.write(first_shared + token, piece, rounded);
-    if (step.later_counts != nullptr) continue;
+  for (; round < rounds; round += kAhead * warps) {
+    uint4 values[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) values[i] = next[i];
+    load_next(round + kAhead * warps);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int own_round = round + i * warps;
+      if (own_round >= rounds) break;
+      const int token = own_round / own_units, piece = piece_of(own_round);
+      const uint4 rounded = rounded_piece(values[i]);
+      out.write(first_shared + token, piece, rounded);
+      if (step.later_counts != nullptr) continue;
 #pragma unroll 6
-    for (int choice = 0; choice < choices; ++choice)
-      out.write(rows[token * choices + choice], piece, rounded);
+      for (int choice = 0; choice < choices; ++choice)
+        out.write(rows[token * choices + choice], piece, rounded);
+    }
   }
 }
 
