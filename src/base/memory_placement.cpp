@@ -96,7 +96,7 @@ Status move_to_huge_pages(std::span<const std::byte> part,
   const uintptr_t last = (start + part.size()) / kHugePage * kHugePage;
   for (uintptr_t at = first; at < last; at += kStep) {
     const size_t now = std::min<size_t>(kStep, last - at);
-    const Status status = replace_pages(reinterpret_cast<std::byte*>(at), now);
+    Status status = replace_pages(reinterpret_cast<std::byte*>(at), now);
     if (!status) return status;
     if (progress) progress(static_cast<int64_t>(at + now - first));
   }

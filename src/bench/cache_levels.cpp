@@ -45,6 +45,7 @@ std::vector<CacheLevel> cache_levels() {
     }
   }
   std::vector<CacheLevel> levels;
+  levels.reserve(found.size());
   for (const auto& [key, caches] : found) {
     levels.push_back({.level = key.first,
                       .type = key.second,

@@ -55,7 +55,7 @@ Status use_huge_pages(const Checkpoint& checkpoint,
                 static_cast<double>(total) / 1e9, static_cast<double>(available) / 1e9);
   }
   for (const Bytes& part : parts) {
-    const Status status = move_to_huge_pages(part, [&](int64_t done) {
+    Status status = move_to_huge_pages(part, [&](int64_t done) {
       if (progress) progress(before + done, total);
     });
     if (!status) return status;

@@ -32,12 +32,12 @@ void Queue::call(void (*)(void*), void*) {}
 void Queue::begin_capture() {}
 std::unique_ptr<Graph> Queue::end_capture() { return nullptr; }
 void Queue::launch(const Graph&) {}
-Graph::~Graph() = default;
+Graph::~Graph() { CACHALOT_CHECK(graph_ == nullptr, "no CUDA"); }
 void* Queue::kept(const void*) const { return nullptr; }
 void* Queue::keep(const void*, const void*, size_t) { return nullptr; }
 
 Branch::Branch(Queue& queue) : queue_(queue) { CACHALOT_CHECK(false, "no CUDA"); }
-Branch::~Branch() = default;
+Branch::~Branch() { CACHALOT_CHECK(stream_ == nullptr, "no CUDA"); }
 void Branch::mark() {}
 void Branch::copy(void*, const void*, size_t) {}
 void Branch::call(void (*)(void*), void*) {}
