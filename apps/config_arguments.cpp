@@ -37,7 +37,11 @@ std::vector<std::string> with_config(const CLI::App& command, std::vector<std::s
     const std::string name = "--" + item.name;
     const CLI::Option* option = command.get_option_no_throw(name);
     if (option != nullptr && names_option(arguments, *option)) continue;
-    for (const std::string& value : item.inputs) result.push_back(name + "=" + value);
+    for (const std::string& value : item.inputs) {
+      // The parser would take the next argument instead.
+      if (value.empty()) throw CLI::ValidationError(path + ": " + item.name, "must not be empty");
+      result.push_back(name + "=" + value);
+    }
   }
   result.insert(result.end(), arguments.begin(), arguments.end());
   return result;

@@ -541,6 +541,8 @@ TEST_F(ServeUsageTest, ReadsItsOptionsFromAFile) {
   EXPECT_EQ(text_at(server.json(server.get("/v1/models")), "data.0.id"), "from-file");
   EXPECT_EQ(number_at(server.json(server.get("/v1/models")), "data.0.max_model_len"), 512);
   EXPECT_EQ(server.json(server.get("/slots")).array()->size(), 3u);
+  expect_error("serve --config " + write("empty.conf", "alias = \"\"\nport = 0\n"), 2,
+               "empty.conf: alias: must not be empty");
 }
 
 }  // namespace
