@@ -32,14 +32,14 @@ class Bench {
     const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
     std::vector<StepSize> sizes = steps_to_run(options_.steps, block);
     std::erase_if(sizes, [&](const StepSize& size) {
-      return size.phase == Phase::shortcut && !check_shortcut(model_.config);
+      return (size.phase == Phase::shortcut && !check_shortcut(model_.config)) ||
+             !any_row_can_match(model_, size, options_.filter);
     });
     const auto no_row = [&] {
       return fail("{}", why_no_row(options_.steps, block, options_.filter));
     };
     // Where that is known already nothing is measured.
-    const bool any_step = any_row_can_match(model_, sizes, options_.filter);
-    if (!any_step && !shows_picture() && !answers_examples()) return no_row();
+    if (sizes.empty() && !shows_picture() && !answers_examples()) return no_row();
     progress("measuring the machine");
     report_.machine = measure_machine(team_, isa_, options_.machine);
     if (callbacks_.on_machine) callbacks_.on_machine(report_.machine);
@@ -67,7 +67,6 @@ class Bench {
 
   // Whether the step runs at all; leaves a note if not.
   bool is_wanted(const StepSize& size) {
-    if (!step_can_match(size, options_.filter)) return false;
     const bool chosen = !options_.steps.tokens.empty() || !options_.steps.contexts.empty();
     if (chosen || options_.repeat.repetitions > 0) return true;
     Floor floor(report_.machine);

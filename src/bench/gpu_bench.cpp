@@ -37,12 +37,10 @@ class GpuBench {
     const int64_t block = planned.config.has_drafts() ? planned.config.dspark_block_size : 0;
     std::vector<StepSize> sizes = gpu_steps_to_run(options_.steps, block);
     std::erase_if(sizes, [&](const StepSize& size) {
-      return !step_can_match(size, options_.filter) ||
-             (size.phase == Phase::shortcut && !check_shortcut(planned.config));
+      return (size.phase == Phase::shortcut && !check_shortcut(planned.config)) ||
+             !any_row_can_match(planned, size, options_.filter);
     });
-    if (!any_row_can_match(planned, sizes, options_.filter)) {
-      return fail("{}", why_no_row(options_.steps, block, options_.filter));
-    }
+    if (sizes.empty()) return fail("{}", why_no_row(options_.steps, block, options_.filter));
     progress("measuring the GPU");
     report_.machine = measure_gpu(device_);
     if (callbacks_.on_machine) callbacks_.on_machine(report_.machine);

@@ -23,22 +23,19 @@ PlannedCalls plan(const BenchModel& model, const StepSize& size) {
 
 }  // namespace
 
-bool any_row_can_match(const BenchModel& model, const std::vector<StepSize>& sizes,
-                       const std::string& filter) {
-  return std::ranges::any_of(sizes, [&](const StepSize& size) {
-    // Some rows end before the context.
-    const auto matches = [&](const std::string& start) {
-      return row_matches(fmt::format("{}/{}", start, size.text()), filter) ||
-             row_matches(fmt::format("{}/{}", start, size.text(false)), filter);
-    };
-    if (!step_can_match(size, filter)) return false;
-    if (matches("step") || matches("layer")) return true;
-    for (int64_t layer = 0; layer < model.config.n_layers + model.config.n_mtp_layers; ++layer) {
-      if (matches("layer." + model.kind_of(layer))) return true;
-    }
-    return std::ranges::any_of(plan(model, size).calls(), [&](const PlannedCalls::Call& call) {
-      return matches(model.name_of(call.operation, call.variant, call.weight));
-    });
+bool any_row_can_match(const BenchModel& model, const StepSize& size, const std::string& filter) {
+  // Some rows end before the context.
+  const auto matches = [&](const std::string& start) {
+    return row_matches(fmt::format("{}/{}", start, size.text()), filter) ||
+           row_matches(fmt::format("{}/{}", start, size.text(false)), filter);
+  };
+  if (!step_can_match(size, filter)) return false;
+  if (matches("step") || matches("layer")) return true;
+  for (int64_t layer = 0; layer < model.config.n_layers + model.config.n_mtp_layers; ++layer) {
+    if (matches("layer." + model.kind_of(layer))) return true;
+  }
+  return std::ranges::any_of(plan(model, size).calls(), [&](const PlannedCalls::Call& call) {
+    return matches(model.name_of(call.operation, call.variant, call.weight));
   });
 }
 

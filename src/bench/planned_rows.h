@@ -42,8 +42,8 @@ class PlannedCalls final : public OperationWatcher {
   std::vector<Call> calls_;
 };
 
-// Whether a row of these steps can match the filter (row_matches); true when in doubt.
-bool any_row_can_match(const BenchModel& model, const std::vector<StepSize>& sizes,
-                       const std::string& filter);
+// Whether a row of this step can match the filter (row_matches); true when in doubt. Finer than
+// step_can_match().
+bool any_row_can_match(const BenchModel& model, const StepSize& size, const std::string& filter);
 
 }  // namespace cachalot::bench
