@@ -43,9 +43,8 @@ int64_t rows_looked_up(const ModelConfig& config, std::string_view name) {
 int64_t bytes_read(const ModelConfig& config, const TensorSpec& tensor, Kind kind) {
   switch (kind) {
     case Kind::dense:
+    case Kind::experts:  // divided by the experts' number once added up
       return tensor.bytes();
-    case Kind::experts:
-      return tensor.bytes();  // divided by the experts' number once added up
     case Kind::rows:
       return tensor.bytes() / tensor.shape[0] * rows_looked_up(config, tensor.name);
     case Kind::drafts:
