@@ -90,17 +90,17 @@ class Fp4Rows {
   }
 
  private:
-  // A code's sign goes to bit 15 of its half, the rest to bits 8 .. 6, exponent and mantissa.
+  // A code's sign goes to bit 15 of its half, the rest to bits 8 .. 6, exponent and mantissa
+  // (arranged_word).
   template <bool upper>
   __device__ static void expand_word(uint32_t word, uint32_t scales, int half,
                                      uint32_t (&steps)[2][4]) {
-    constexpr uint32_t kSign = 0x80008000u, kRest = 0x01C001C0u;
-    steps[0][half] = scaled<upper>(word & (kSign | kRest), scales);
-    steps[0][half + 2] = scaled<upper>((word * 8) & (kSign | kRest), scales);
-    // One multiplication shifts both parts, the rest by 6 and the sign by 2. What else comes of it
-    // meets in bits 18 .. 20 only, and a carry ends in bit 21.
-    steps[1][half] = scaled<upper>((word & 0x20072007u) * 68 & (kSign | kRest), scales);
-    steps[1][half + 2] = scaled<upper>(((word >> 3) & kRest) | ((word * 2) & kSign), scales);
+    constexpr uint32_t kCode = 0x81C081C0u, kFirst = 0x01000100u;
+    steps[0][half] = scaled<upper>(word & kCode, scales);
+    steps[0][half + 2] = scaled<upper>(__funnelshift_r(word, word, 4) & kCode, scales);
+    steps[1][half] = scaled<upper>((word * 64) & kCode, scales);
+    steps[1][half + 2] =
+        scaled<upper>(((word * 4) & (kCode ^ kFirst)) | ((word >> 6) & kFirst), scales);
   }
   __device__ uint32_t word_of(int half, int block) const {
     if constexpr (late) return block % 2 == 0 ? two_[half].x : two_[half].y;

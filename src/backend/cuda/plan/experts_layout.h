@@ -4,8 +4,8 @@
 // What a warp needs at a time - 64 rows of 128 inputs, a stage - is contiguous, and so are the
 // stages of 64 rows: copies are of kilobytes, not of the 64 bytes that a stage has of a row, and
 // need no addresses. Within a stage every lane finds what it multiplies in one piece. And the bits
-// of eight FP4 codes lie so that seven logic operations make BF16 patterns of them, not nine or
-// more: expanding codes is what the narrow kernel's instructions are spent on.
+// of eight FP4 codes lie so that nine operations make BF16 patterns of them: expanding codes is
+// what the narrow kernel's instructions are spent on.
 //
 // Matrices keep their places and sizes, codes and scales apart; only the order inside changes.
 // Which matrices are arranged so is a question of their shapes alone (experts_are_arranged): who
@@ -102,27 +102,24 @@ constexpr uint64_t arranged_fp8(uint64_t eight) {
   return out;
 }
 
-// The bits of four E2M1 codes in a half word. BF16 wants a code's sign in bit 15 and its other
-// three in bits 8..6, the lowest of the exponent and the highest of the mantissa. So
-//   code  0      1      2      3
-//   sign  15     12     13     14
-//   rest  8..6   5..3   2..0   11..9
-// and with w both halves of a word, all on masks 0x8000 and 0x01C0 of each half:
-//   0  w             1  w << 3     2  rest w << 6, sign w << 2     3  rest w >> 3, sign w << 1
-// What a shift carries from half to half no mask lets through.
-constexpr uint32_t arranged_codes(uint32_t four) {
-  constexpr int kSign[4] = {15, 12, 13, 14}, kRest[4] = {6, 3, 0, 9};
-  uint32_t out = 0;
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t code = four >> (4 * i);
-    out |= (code >> 3 & 1) << kSign[i] | (code & 7) << kRest[i];
-  }
-  return out;
-}
-// Eight codes as the checkpoint packs them, the first in the lowest bits. Codes j and j + 4 come
-// into the lower and upper half of a BF16 pair.
+// Eight E2M1 codes, the first in the lowest bits, as the checkpoint packs them. Codes j and j + 4
+// come into the lower and upper half of a BF16 pair, which wants a code's sign in bit 15 and its
+// other three in bits 8..6, the lowest of the exponent and the highest of the mantissa. So in the
+// lower half, and with halves exchanged in the upper one,
+//   code  0      1       2      3
+//   sign  15     19      9      13
+//   rest  8..6   12..10  2..0   14, 5, 4
+// and the pairs are, with w the word, on the mask 0x81C0 of each half
+//   0  w     1  w rotated right by 4     2  w << 6     3  w << 2, but 0x0100 of it from w >> 6
+// What else a shift carries from half to half no mask lets through. One shift a code would be less
+// still, but no four such patterns fill 16 bits.
 constexpr uint32_t arranged_word(uint32_t eight) {
-  return arranged_codes(eight & 0xFFFF) | arranged_codes(eight >> 16) << 16;
+  constexpr int kPlaces[4][4] = {{6, 7, 8, 15}, {10, 11, 12, 19}, {0, 1, 2, 9}, {4, 5, 14, 13}};
+  uint32_t out = 0;
+  for (int code = 0; code < 8; ++code)
+    for (int bit = 0; bit < 4; ++bit)
+      out |= (eight >> (4 * code + bit) & 1) << (kPlaces[code % 4][bit] + code / 4 * 16) % 32;
+  return out;
 }
 
 }  // namespace cachalot::cuda

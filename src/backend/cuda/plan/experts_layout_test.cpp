@@ -72,16 +72,16 @@ INSTANTIATE_TEST_SUITE_P(BothOrders, ExpertsLayout,
 
 // Whatever the other seven codes are, each comes out as the pattern BF16 wants: sign in bit 15, the
 // rest in bits 8..6.
-TEST(ExpertsLayoutBits, SevenOperationsTakeEightCodesApart) {
+TEST(ExpertsLayoutBits, NineOperationsTakeEightCodesApart) {
   uint32_t random = 1;
   for (int round = 0; round < 1 << 20; ++round) {
     random = random * 1664525u + 1013904223u;
     // All values of the first five codes, and others that no pattern connects.
     const uint32_t eight = (random & 0xFFF00000u) ^ static_cast<uint32_t>(round);
     const uint32_t w = arranged_word(eight);
-    const uint32_t pairs[4] = {w & 0x81C081C0u, (w << 3) & 0x81C081C0u,
-                               ((w << 6) & 0x01C001C0u) | ((w << 2) & 0x80008000u),
-                               ((w >> 3) & 0x01C001C0u) | ((w << 1) & 0x80008000u)};
+    const uint32_t pairs[4] = {w & 0x81C081C0u, (w >> 4 | w << 28) & 0x81C081C0u,
+                               (w << 6) & 0x81C081C0u,
+                               ((w << 2) & 0x80C080C0u) | ((w >> 6) & 0x01000100u)};
     for (int j = 0; j < 4; ++j)
       for (int half = 0; half < 2; ++half) {
         const uint32_t code = eight >> (4 * (j + 4 * half)) & 15;
