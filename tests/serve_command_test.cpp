@@ -442,6 +442,19 @@ TEST_F(ServeTest, LogsWithoutWhatWasSaid) {
   EXPECT_EQ(log.find("xylophone"), std::string::npos);
 }
 
+TEST_F(ServeTest, EndsAConstrainedAnswerThatIgnoresTheEnd) {
+  const std::string endless =
+      std::string(kNoThinking) + R"(, "ignore_eos": true, "max_tokens": 60)";
+  for (const char* constraint : {R"("guided_choice": ["yes"])", R"("guided_regex": "y?e?s?")",
+                                 R"("guided_json": {"const": "yes"})"}) {
+    const Json answer = chat(ask("Hello!", endless + ", " + constraint));
+    EXPECT_EQ(text_at(answer, "choices.0.finish_reason"), "stop") << constraint;
+    // What may be left out is not: only then nothing else may follow.
+    EXPECT_NE(text_at(answer, "choices.0.message.content").find('s'), std::string::npos)
+        << constraint;
+  }
+}
+
 TEST(ServeOptionsTest, AnEffortOfNoneIsNoThinking) {
   test::ServerProcess server({"--effort", "none"});
   ASSERT_TRUE(server.wait_until_ready()) << server.log();

@@ -15,9 +15,10 @@ using SharedSpace = CompiledGrammar::SharedSpace;
 class GrammarMask final : public TokenMask {
  public:
   GrammarMask(std::shared_ptr<const CompiledGrammar> grammar, AnswerStart start,
-              std::span<const int32_t> end_tokens)
+              std::span<const int32_t> end_tokens, MaskedEnd end)
       : grammar_(std::move(grammar)),
         end_tokens_(end_tokens.begin(), end_tokens.end()),
+        end_(end),
         words_(static_cast<size_t>(grammar_->vocab_size() + 63) / 64),
         space_(grammar_->space()) {
     const std::lock_guard lock(space_->mutex);
@@ -38,15 +39,11 @@ class GrammarMask final : public TokenMask {
       accepts = space_->states.accepts(state);
       space_->states.mask(state, words_);
     }
-    for (const int32_t token : end_tokens_) {
-      if (token < 0 || token >= grammar_->vocab_size()) continue;
-      const uint64_t bit = uint64_t{1} << token % 64;
-      if (accepts) {
-        words_[token / 64] |= bit;
-      } else {
-        words_[token / 64] &= ~bit;
-      }
-    }
+    let_end(false);
+    const auto nothing_else = [&] {
+      return std::ranges::all_of(words_, [](uint64_t word) { return word == 0; });
+    };
+    if (accepts && (end_ == MaskedEnd::complete || nothing_else())) let_end(true);
     return words_;
   }
 
@@ -60,9 +57,22 @@ class GrammarMask final : public TokenMask {
  private:
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::vector<int32_t> end_tokens_;
+  MaskedEnd end_;
   std::vector<uint64_t> words_;
   std::shared_ptr<SharedSpace> space_;
   int32_t state_ = StateSpace::kDead;
+
+  void let_end(bool may) {
+    for (const int32_t token : end_tokens_) {
+      if (token < 0 || token >= grammar_->vocab_size()) continue;
+      const uint64_t bit = uint64_t{1} << token % 64;
+      if (may) {
+        words_[token / 64] |= bit;
+      } else {
+        words_[token / 64] &= ~bit;
+      }
+    }
+  }
 
   bool is_end(int32_t token) const {
     return std::ranges::find(end_tokens_, token) != end_tokens_.end();
@@ -106,9 +116,10 @@ class GrammarMask final : public TokenMask {
 }  // namespace
 
 std::unique_ptr<TokenMask> make_token_mask(std::shared_ptr<const CompiledGrammar> grammar,
-                                           AnswerStart start, std::span<const int32_t> end_tokens) {
+                                           AnswerStart start, std::span<const int32_t> end_tokens,
+                                           MaskedEnd end) {
   if (!grammar) return nullptr;
-  return std::make_unique<GrammarMask>(std::move(grammar), start, end_tokens);
+  return std::make_unique<GrammarMask>(std::move(grammar), start, end_tokens, end);
 }
 
 }  // namespace cachalot

@@ -9,9 +9,14 @@
 
 namespace cachalot {
 
-// In reasoning everything but end tokens may come until </think>, then the grammar. End tokens may
-// come where the grammar is complete. nullptr for no grammar.
+// Where an answer may end: as soon as the grammar is complete, or no sooner than nothing else may
+// follow.
+enum class MaskedEnd { complete, nothing_else };
+
+// In reasoning everything but end tokens may come until </think>, then the grammar, and end tokens
+// where `end` says. nullptr for no grammar.
 std::unique_ptr<TokenMask> make_token_mask(std::shared_ptr<const CompiledGrammar> grammar,
-                                           AnswerStart start, std::span<const int32_t> end_tokens);
+                                           AnswerStart start, std::span<const int32_t> end_tokens,
+                                           MaskedEnd end = MaskedEnd::complete);
 
 }  // namespace cachalot

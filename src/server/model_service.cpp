@@ -164,8 +164,14 @@ ApiResult<ModelService::Prepared> ModelService::prepare(ChatRequest request) con
   for (int64_t choice = 0; choice < request.choices; ++choice) {
     GenerationRequest generation = generation_request(request, whole_prompt);
     generation.parameters.choice = static_cast<uint32_t>(choice);
-    if (grammar)
-      generation.mask = make_token_mask(grammar, start, generation.parameters.end_tokens);
+    if (grammar) {
+      std::vector<int32_t>& ends = generation.parameters.end_tokens;
+      // Something must be left to choose where the constraint lets nothing follow.
+      const bool endless = ends.empty();
+      if (endless) ends = options_.end_tokens;
+      generation.mask = make_token_mask(grammar, start, ends,
+                                        endless ? MaskedEnd::nothing_else : MaskedEnd::complete);
+    }
     prepared.submissions.push_back({std::move(generation), prepared.stream->listener(choice)});
   }
   return prepared;
