@@ -54,7 +54,7 @@ void append_fitted(std::string& result, std::string line, size_t width) {
     const size_t blank = line.rfind(' ', most);
     if (blank == line.npos || blank <= begin.size() || begin.size() + 8 > width) break;
     result.append(line, 0, line.find_last_not_of(' ', blank) + 1).append("\n");
-    line = begin + line.substr(line.find_first_not_of(' ', blank));
+    line.replace(0, line.find_first_not_of(' ', blank), begin);
   }
   result += line;
 }

@@ -141,6 +141,7 @@ std::vector<const Node*> nearest(std::vector<const Node*> nodes, std::string_vie
     return least;
   };
   std::vector<std::pair<size_t, const Node*>> ranked;
+  ranked.reserve(nodes.size());
   for (const Node* node : nodes) ranked.emplace_back(far(node), node);
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
