@@ -11,9 +11,10 @@ __global__ void __launch_bounds__(kQueryThreads)
   __shared__ __align__(16) uint8_t codes[kTensorQueryBytes];
   __shared__ TensorQueryScales scales;
   const int64_t t = blockIdx.x;
+  const QueryTurns turns = query_turns(of, t);
   wait_for_inputs();
   let_next_start();
-  make_query(of, t, codes, scales);
+  make_query(of, t, turns, codes, scales);
   __syncthreads();
   reinterpret_cast<uint2*>(to.codes + t * kTensorQueryBytes)[threadIdx.x] =
       reinterpret_cast<const uint2*>(codes)[threadIdx.x];

@@ -25,12 +25,30 @@ __device__ inline float to_e2m1(float value) {
   return copysignf(__fsub_rn(__fadd_rn(magnitude, unit), unit), value);
 }
 
+// How a lane's pairs of channels, `lane` and `lane` + 32, are turned.
+struct QueryTurns {
+  float2 of_pair[2];
+};
+// Before wait_for_inputs(): no kernel writes positions.
+__device__ inline QueryTurns query_turns(const QueryMaking& of, int64_t t) {
+  const int32_t lane = threadIdx.x % 32, plain_pairs = kTensorWidth / 2 - of.pairs;
+  QueryTurns turns;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int32_t pair = lane + 32 * i;
+    turns.of_pair[i] = {1, 0};
+    if (pair >= plain_pairs) {
+      turns.of_pair[i] = rotation_at(of.rows.positions[t], of.frequencies[pair - plain_pairs]);
+    }
+  }
+  return turns;
+}
+
 // By kQueryThreads threads, the first of the block, whose barrier is number 1; they have waited for
-// the kernel's inputs. A warp takes a head at a time: a lane has pairs `lane` and `lane` + 32 of
-// its channels, in groups lane / 16 and 2 + lane / 16. Whoever reads what was made waits for the
-// threads.
-__device__ inline void make_query(const QueryMaking& of, int64_t t, uint8_t* codes,
-                                  TensorQueryScales& scales) {
+// the kernel's inputs. A warp takes a head at a time: a lane has two pairs of its channels, in
+// groups lane / 16 and 2 + lane / 16. Whoever reads what was made waits for the threads.
+__device__ inline void make_query(const QueryMaking& of, int64_t t, const QueryTurns& turns,
+                                  uint8_t* codes, TensorQueryScales& scales) {
   const int32_t lane = threadIdx.x % 32;
   const int32_t plain_pairs = kTensorWidth / 2 - of.pairs;
   // All that is read, before the first of it is waited for.
@@ -45,13 +63,6 @@ __device__ inline void make_query(const QueryMaking& of, int64_t t, uint8_t* cod
     pairs[2 * turn + 1] = q[lane + 32];
     weights[turn] = of.weight(t, head);
   }
-  float2 rotations[2];
-  for (int i = 0; i < 2; ++i) {
-    const int32_t pair = lane + 32 * i;
-    if (pair >= plain_pairs) {
-      rotations[i] = rotation_at(of.rows.positions[t], of.frequencies[pair - plain_pairs]);
-    }
-  }
   float2 own[2 * kQueryTurns];    // E2M1 numbers
   int32_t rest[2 * kQueryTurns];  // its group's scale over the head's largest, log2
   bool wide = false;
@@ -64,7 +75,7 @@ __device__ inline void make_query(const QueryMaking& of, int64_t t, uint8_t* cod
       const int32_t pair = lane + 32 * i;
       const uint32_t two = pairs[2 * turn + i];
       float2 value{__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u)};
-      if (pair >= plain_pairs) value = rotated(value, rotations[i]);
+      if (pair >= plain_pairs) value = rotated(value, turns.of_pair[i]);
       const float largest = largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y)));
       const uint32_t scale = index_scale_code(largest);
       const float factor = e8m0_inverse(scale);

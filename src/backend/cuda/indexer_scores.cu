@@ -423,9 +423,10 @@ __device__ inline void score_tiles(const IndexPool& pool, int32_t first_row, con
 
 // The query of the only row, by the warps that multiply. A function, so that its registers are no
 // concern of the loops'.
-__device__ __noinline__ void make_only_query(const QueryMaking& of, SharedMemory& shared) {
+__device__ __noinline__ void make_only_query(const QueryMaking& of, QueryTurns turns,
+                                             SharedMemory& shared) {
   static_assert(kQueryThreads == 128 * kGroups);
-  make_query(of, 0, shared.queries[0], shared.scales[0]);
+  make_query(of, 0, turns, shared.queries[0], shared.scales[0]);
   fence_shared_for_async();
   sync_threads_of(1, kQueryThreads);
 }
@@ -434,7 +435,8 @@ __device__ __noinline__ void make_only_query(const QueryMaking& of, SharedMemory
 // tiles there are the device alone knows.
 template <bool kCandidates, bool kMakes>
 __global__ void __launch_bounds__(kThreads, 1)
-    tensor_scores_kernel(IndexPool pool, TensorQueries queries, QueryMaking making, Powers powers) {
+    tensor_scores_kernel(IndexPool pool, TensorQueries queries,
+                         const __grid_constant__ QueryMaking making, Powers powers) {
   extern __shared__ __align__(1024) uint8_t memory[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(memory);
   const int32_t first_row = pool.first + static_cast<int32_t>(blockIdx.y) * kRows;
@@ -464,12 +466,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (group < kGroups) copy_keys<kCandidates, kMakes>(pool, first_row, group, shared);
   } else {
     take_registers<kMultiplying>();
+    QueryTurns turns;
+    if constexpr (kMakes) turns = query_turns(making, 0);
     wait_for_inputs();
     if (!kNextAtOnce) let_next_start();
     // As where every row chooses all it sees.
     if (shared.shares[0] == shared.shares[kGroups]) return;
     if constexpr (kMakes) {
-      make_only_query(making, shared);
+      make_only_query(making, turns, shared);
     } else {
       if (threadIdx.x == 0) {
         barrier_expect(
