@@ -38,8 +38,7 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
                            .frequencies = args.frequencies.data};
   TensorQueries tensor{};
   PlainQueries plain{};
-  const bool alone = plan.tensor_cores && shape.tokens == 1;
-  if (plan.tensor_cores && !alone) {
+  if (plan.tensor_cores && !plan.scores_make_queries) {
     tensor = {.codes = scratch.allocate<uint8_t>(shape.tokens * kTensorQueryBytes),
               .scales = scratch.allocate<TensorQueryScales>(shape.tokens)};
     make_tensor_queries(queue, making, tensor);
@@ -67,7 +66,7 @@ void index_select(Queue& queue, const IndexSelectArgs& args) {
   for (int64_t first = 0; first < shape.tokens; first += plan.chunk) {
     pool.first = static_cast<int32_t>(first);
     pool.count = static_cast<int32_t>(std::min(plan.chunk, shape.tokens - first));
-    if (alone) {
+    if (plan.scores_make_queries) {
       tensor_scores(queue, pool, making, plan);
     } else if (plan.tensor_cores) {
       tensor_scores(queue, pool, tensor, plan);

@@ -10,8 +10,10 @@ __global__ void __launch_bounds__(kQueryThreads)
     tensor_queries_kernel(QueryMaking of, TensorQueries to) {
   __shared__ __align__(16) uint8_t codes[kTensorQueryBytes];
   __shared__ TensorQueryScales scales;
+  __shared__ QueryTurns turns;
   const int64_t t = blockIdx.x;
-  const QueryTurns turns = query_turns(of, t);
+  if (threadIdx.x < 32) find_turns(of, t, turns);
+  __syncthreads();
   wait_for_inputs();
   let_next_start();
   make_query(of, t, turns, codes, scales);

@@ -25,29 +25,25 @@ __device__ inline float to_e2m1(float value) {
   return copysignf(__fsub_rn(__fadd_rn(magnitude, unit), unit), value);
 }
 
-// How a lane's pairs of channels, `lane` and `lane` + 32, are turned.
+// How the pairs of a row's channels are turned, one a thread of a warp's 32 and 32 more. Before
+// wait_for_inputs(): no kernel writes positions.
 struct QueryTurns {
-  float2 of_pair[2];
+  float2 of_pair[kTensorWidth / 2];
 };
-// Before wait_for_inputs(): no kernel writes positions.
-__device__ inline QueryTurns query_turns(const QueryMaking& of, int64_t t) {
-  const int32_t lane = threadIdx.x % 32, plain_pairs = kTensorWidth / 2 - of.pairs;
-  QueryTurns turns;
+__device__ inline void find_turns(const QueryMaking& of, int64_t t, QueryTurns& turns) {
+  const int32_t plain_pairs = kTensorWidth / 2 - of.pairs;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int32_t pair = lane + 32 * i;
-    turns.of_pair[i] = {1, 0};
-    if (pair >= plain_pairs) {
-      turns.of_pair[i] = rotation_at(of.rows.positions[t], of.frequencies[pair - plain_pairs]);
-    }
+  for (int pair = threadIdx.x % 32; pair < kTensorWidth / 2; pair += 32) {
+    if (pair < plain_pairs) continue;
+    turns.of_pair[pair] = rotation_at(of.rows.positions[t], of.frequencies[pair - plain_pairs]);
   }
-  return turns;
 }
 
 // By kQueryThreads threads, the first of the block, whose barrier is number 1; they have waited for
-// the kernel's inputs. A warp takes a head at a time: a lane has two pairs of its channels, in
-// groups lane / 16 and 2 + lane / 16. Whoever reads what was made waits for the threads.
-__device__ inline void make_query(const QueryMaking& of, int64_t t, const QueryTurns& turns,
+// the kernel's inputs. A warp takes a head at a time: a lane has pairs `lane` and `lane` + 32 of
+// its channels, in groups lane / 16 and 2 + lane / 16. Whoever reads what was made waits for the
+// threads. Returns whether the row is `wide`.
+__device__ inline bool make_query(const QueryMaking& of, int64_t t, const QueryTurns& turns,
                                   uint8_t* codes, TensorQueryScales& scales) {
   const int32_t lane = threadIdx.x % 32;
   const int32_t plain_pairs = kTensorWidth / 2 - of.pairs;
@@ -63,6 +59,7 @@ __device__ inline void make_query(const QueryMaking& of, int64_t t, const QueryT
     pairs[2 * turn + 1] = q[lane + 32];
     weights[turn] = of.weight(t, head);
   }
+  const float2 own_turns[2] = {turns.of_pair[lane], turns.of_pair[lane + 32]};
   float2 own[2 * kQueryTurns];    // E2M1 numbers
   int32_t rest[2 * kQueryTurns];  // its group's scale over the head's largest, log2
   bool wide = false;
@@ -75,7 +72,7 @@ __device__ inline void make_query(const QueryMaking& of, int64_t t, const QueryT
       const int32_t pair = lane + 32 * i;
       const uint32_t two = pairs[2 * turn + i];
       float2 value{__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u)};
-      if (pair >= plain_pairs) value = rotated(value, turns.of_pair[i]);
+      if (pair >= plain_pairs) value = rotated(value, own_turns[i]);
       const float largest = largest_of_lanes<16>(fmaxf(fabsf(value.x), fabsf(value.y)));
       const uint32_t scale = index_scale_code(largest);
       const float factor = e8m0_inverse(scale);
@@ -117,6 +114,7 @@ __device__ inline void make_query(const QueryMaking& of, int64_t t, const QueryT
     }
   }
   if (threadIdx.x == 0) scales.wide = wide;
+  return wide;
 }
 
 }  // namespace cachalot::cuda

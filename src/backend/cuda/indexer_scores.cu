@@ -36,11 +36,13 @@ struct SharedMemory {
   alignas(1024) uint8_t queries[kRows][kTensorQueryBytes];
   alignas(128) uint8_t keys[kStages][kGroups][kTileBytes];
   TensorQueryScales scales[kRows];
+  QueryTurns turns[kRows];
   Barrier queries_ready;
   Barrier full[kStages][kGroups], empty[kStages][kGroups];
   Run runs[kRows];
   int32_t shares[kGroups + 1];  // a warpgroup's tiles begin here and end where the next one's do
   bool apart;                   // no two rows are of one sequence
+  bool wide;                    // of queries made here
 };
 
 // Finds the runs of the block's rows and what of their tiles is whose; by one warp. A tile costs as
@@ -336,7 +338,8 @@ __device__ inline float score(float (&dots)[kTensorGroups][16], const Keys& keys
 __device__ inline int32_t uniform(int32_t value) { return __shfl_sync(~0u, value, 0); }
 
 // Scores the tiles of the block that are this warpgroup's.
-template <bool kWide>
+// `kApart`: every row is a run.
+template <bool kWide, bool kApart>
 __device__ inline void score_tiles(const IndexPool& pool, int32_t first_row, const Powers& powers,
                                    SharedMemory& shared) {
   const int32_t group = uniform(threadIdx.x / 128), warp = threadIdx.x % 128 / 32;
@@ -374,7 +377,7 @@ __device__ inline void score_tiles(const IndexPool& pool, int32_t first_row, con
     const uint32_t run_columns = columns + static_cast<uint32_t>(first) * (kTensorQueryBytes / 16);
     uint32_t to = own_scores + static_cast<uint32_t>(first) * stride +
                   static_cast<uint32_t>((tile - run->first_tile) * kTile);
-    if (rows == 1) {
+    if (kApart || rows == 1) {
       float weights[8];
       load_weights(run_weights, weights);
 #pragma unroll 1
@@ -394,39 +397,50 @@ __device__ inline void score_tiles(const IndexPool& pool, int32_t first_row, con
       }
       continue;
     }
+    if constexpr (!kApart) {
 #pragma unroll 1
-    for (; tile < run_end; ++tile) {
-      const uint8_t* from = wait_for_keys();
+      for (; tile < run_end; ++tile) {
+        const uint8_t* from = wait_for_keys();
 #pragma unroll 1
-      for (int32_t half = 0; half < 2; ++half) {
-        Keys keys;
-        keys.load(from + half * kHalfBytes, lane, powers);
-        if (half == 1) release_keys();
-        uint32_t row_to = to;
-        const float* row_weights = run_weights;
-        uint32_t row_columns = run_columns;
+        for (int32_t half = 0; half < 2; ++half) {
+          Keys keys;
+          keys.load(from + half * kHalfBytes, lane, powers);
+          if (half == 1) release_keys();
+          uint32_t row_to = to;
+          const float* row_weights = run_weights;
+          uint32_t row_columns = run_columns;
 #pragma unroll 1
-        for (int32_t left = rows; left > 0; --left) {
-          float dots[kTensorGroups][16], weights[8];
-          start_products(dots, keys, row_columns);
-          load_weights(row_weights, weights);
-          pool.scores[row_to] = score<kWide>(dots, keys, weights, row_weights + kTensorHeads, lane);
-          row_to += stride;
-          row_weights += sizeof(TensorQueryScales) / 4;
-          row_columns += kTensorQueryBytes / 16;
+          for (int32_t left = rows; left > 0; --left) {
+            float dots[kTensorGroups][16], weights[8];
+            start_products(dots, keys, row_columns);
+            load_weights(row_weights, weights);
+            pool.scores[row_to] =
+                score<kWide>(dots, keys, weights, row_weights + kTensorHeads, lane);
+            row_to += stride;
+            row_weights += sizeof(TensorQueryScales) / 4;
+            row_columns += kTensorQueryBytes / 16;
+          }
+          to += kHalf;
         }
-        to += kHalf;
       }
     }
   }
 }
 
-// The query of the only row, by the warps that multiply. A function, so that its registers are no
-// concern of the loops'.
-__device__ __noinline__ void make_only_query(const QueryMaking& of, QueryTurns turns,
-                                             SharedMemory& shared) {
+// The queries of the rows that the block has tiles of, each of its own sequence, by the warps that
+// multiply. A function, so that its registers are no concern of the loops'.
+__device__ __noinline__ void make_queries(const QueryMaking& of, int32_t first_row,
+                                          SharedMemory& shared) {
   static_assert(kQueryThreads == 128 * kGroups);
-  make_query(of, 0, turns, shared.queries[0], shared.scales[0]);
+  const int32_t begin = shared.shares[0], end = shared.shares[kGroups];
+  bool wide = false;
+  for (int32_t r = 0, tile = begin; tile < end; ++r) {
+    const int32_t run_end = shared.runs[r].end_tile;
+    if (run_end <= tile) continue;
+    tile = run_end;
+    wide |= make_query(of, first_row + r, shared.turns[r], shared.queries[r], shared.scales[r]);
+  }
+  if (threadIdx.x == 0) shared.wide = wide;
   fence_shared_for_async();
   sync_threads_of(1, kQueryThreads);
 }
@@ -459,6 +473,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (kNextAtOnce) let_next_start();
   const int32_t warp = threadIdx.x / 32;
   if (warp == 4 * kGroups) find_runs<kCandidates>(pool, first_row, rows, shared);
+  if (kMakes && warp < rows) find_turns(making, first_row + warp, shared.turns[warp]);
   __syncthreads();
   if (warp >= 4 * kGroups) {
     give_registers<kCopying>();
@@ -466,14 +481,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (group < kGroups) copy_keys<kCandidates, kMakes>(pool, first_row, group, shared);
   } else {
     take_registers<kMultiplying>();
-    QueryTurns turns;
-    if constexpr (kMakes) turns = query_turns(making, 0);
     wait_for_inputs();
     if (!kNextAtOnce) let_next_start();
     // As where every row chooses all it sees.
     if (shared.shares[0] == shared.shares[kGroups]) return;
+    bool wide = false;
     if constexpr (kMakes) {
-      make_only_query(making, turns, shared);
+      make_queries(making, first_row, shared);
+      wide = shared.wide;
     } else {
       if (threadIdx.x == 0) {
         barrier_expect(
@@ -487,13 +502,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       __syncwarp();
       barrier_wait(&shared.queries_ready, 0);
+      for (int32_t r = 0; r < rows; ++r) wide |= shared.scales[r].wide != 0;
     }
-    bool wide = false;
-    for (int32_t r = 0; r < rows; ++r) wide |= shared.scales[r].wide != 0;
     if (wide) {
-      score_tiles<true>(pool, first_row, powers, shared);
+      score_tiles<true, kMakes>(pool, first_row, powers, shared);
     } else {
-      score_tiles<false>(pool, first_row, powers, shared);
+      score_tiles<false, kMakes>(pool, first_row, powers, shared);
     }
   }
 }
@@ -521,12 +535,12 @@ void tensor_scores(Queue& queue, const IndexPool& pool, const TensorQueries& que
   }
 }
 
-void tensor_scores(Queue& queue, const IndexPool& pool, const QueryMaking& only,
+void tensor_scores(Queue& queue, const IndexPool& pool, const QueryMaking& making,
                    const IndexerPlan& plan) {
   if (pool.candidates != nullptr) {
-    start<true, true>(queue, pool, {}, only, plan);
+    start<true, true>(queue, pool, {}, making, plan);
   } else {
-    start<false, true>(queue, pool, {}, only, plan);
+    start<false, true>(queue, pool, {}, making, plan);
   }
 }
 

@@ -28,8 +28,8 @@ struct IndexPool {
 
 void tensor_scores(Queue& queue, const IndexPool& pool, const TensorQueries& queries,
                    const IndexerPlan& plan);
-// Of a step of one token, whose query the blocks make.
-void tensor_scores(Queue& queue, const IndexPool& pool, const QueryMaking& only,
+// The same where the blocks make the queries: plan.scores_make_queries.
+void tensor_scores(Queue& queue, const IndexPool& pool, const QueryMaking& making,
                    const IndexerPlan& plan);
 void plain_scores(Queue& queue, const IndexPool& pool, const PlainQueries& queries, int32_t heads,
                   int32_t width);

@@ -24,17 +24,22 @@ struct IndexerShape {
 
 struct IndexerPlan {
   bool tensor_cores = false;
-  int64_t entries = 0;        // that a row may have to choose from
-  int64_t score_stride = 0;   // floats from one row's scores to the next
-  int64_t chunk = 0;          // rows of the step scored before they choose
-  int64_t score_splits = 0;   // blocks that share the entries of kScoreRows rows
-  int64_t select_splits = 0;  // blocks, a cluster, that share the scores of one row
-  int64_t list_capacity = 0;  // entries that may be left after the scores' leading bits
-  int64_t kept_scores = 0;    // that a block of a selection keeps in shared memory
+  int64_t entries = 0;               // that a row may have to choose from
+  int64_t score_stride = 0;          // floats from one row's scores to the next
+  int64_t chunk = 0;                 // rows of the step scored before they choose
+  int64_t score_splits = 0;          // blocks that share the entries of kScoreRows rows
+  bool scores_make_queries = false;  // each block those of the rows it scores entries of
+  int64_t select_splits = 0;         // blocks, a cluster, that share the scores of one row
+  int64_t list_capacity = 0;         // entries that may be left after the scores' leading bits
+  int64_t kept_scores = 0;           // that a block of a selection keeps in shared memory
 
   // Scores of a chunk at a time: far below what a cache of a million positions leaves free, and
   // enough for every launch to fill the GPU.
   static constexpr int64_t kMostScoreBytes = int64_t{512} << 20;
+  // Where rows do not share their entries, a block of so many that share those of kScoreRows rows
+  // scores those of two or three rows at most: it makes their queries sooner than a kernel in
+  // front.
+  static constexpr int64_t kLeastMakingSplits = 8;
   // Blocks of the scoring kernel that a multiprocessor holds.
   static constexpr int64_t kScoreBlocks = 1;
   // Scores of a row that one block chooses from by itself, and what it reads in one turn of more.
@@ -65,6 +70,9 @@ struct IndexerPlan {
     const int64_t groups = divide_up(plan.chunk, kScoreRows);
     plan.score_splits = std::clamp<int64_t>(kScoreBlocks * shape.multiprocessors / groups, 1,
                                             divide_up(plan.score_stride, 2 * kScoreTile));
+    plan.scores_make_queries =
+        plan.tensor_cores &&
+        (shape.tokens == 1 || (shape.uses_candidates && plan.score_splits >= kLeastMakingSplits));
     const int64_t selections = plan.chunk * (builds ? 2 : 1);
     const int64_t turns = divide_up(plan.score_stride, kScoreTurn);
     const bool held = plan.score_stride <= kHeldScores;

@@ -57,5 +57,18 @@ TEST(IndexerPlan, ARowThatUsesCandidatesChoosesAmongTheirEntriesAlone) {
   EXPECT_EQ(IndexerPlan::of(shape).entries, 512);
 }
 
+TEST(IndexerPlan, BlocksThatScoreManyRowsMakeNoQueries) {
+  for (const int64_t tokens : {1, 64, 8192}) {
+    IndexerShape shape = released(tokens, 1, 1 << 15);
+    EXPECT_EQ(IndexerPlan::of(shape).scores_make_queries, tokens == 1);
+    shape.candidate_block = 8;
+    shape.candidate_blocks = 2048;
+    shape.uses_candidates = true;
+    EXPECT_EQ(IndexerPlan::of(shape).scores_make_queries, tokens <= 64);
+    shape.heads = 4;
+    EXPECT_FALSE(IndexerPlan::of(shape).scores_make_queries);
+  }
+}
+
 }  // namespace
 }  // namespace cachalot::cuda
