@@ -1,405 +1,139 @@
 // Radix selection. A pivot that at least k scores reach is found from the leading 11 bits of a few
 // scores: the largest of each thread, of which k reach it too. What reaches it is listed in order,
-// a few hundred more than k, and among these the other bits decide. A row of up to 40 K scores is
-// one block's, in registers; of more, a cluster's. Where the list does not fit, the bits of all
-// scores decide: slower, the same result.
+// a few hundred more than k, and among these the bits that follow decide. A row of up to 40 K
+// scores is one block's, which keeps them; of more, a cluster's. Where the list does not fit, as of
+// scores that are much alike, the pivot is taken from 22 bits; and where it does not fit then, the
+// bits of all scores decide: slower, the same result.
 #include <cooperative_groups.h>
 
-#include <type_traits>
-
-#include "backend/cuda/indexer_selection.h"
+#include "backend/cuda/indexer_choice.cuh"
 #include "backend/cuda/launch.h"
 
 namespace cachalot::cuda {
 namespace {
 
 namespace cooperative = cooperative_groups;
+using namespace choice;
 
-constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kDigits = 2048;  // of 11 bits
-constexpr int kFirstShift = 21, kSecondShift = 10;
-constexpr int kMostParts = static_cast<int>(IndexerPlan::kMostSelectSplits);
-constexpr int kMostFours = 10;  // fours of scores that a thread holds
-static_assert(IndexerPlan::kHeldScores == 4 * kMostFours * kThreads);
-
-// Larger for larger numbers; 0 for none.
-__device__ inline uint32_t order_of(float score) {
-  const uint32_t bits = __float_as_uint(score);
-  return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
-}
-// The number of that order.
-__device__ inline float value_of(uint32_t order) {
-  return __uint_as_float(order ^ (static_cast<int32_t>(order) < 0 ? 0x80000000u : ~0u));
-}
-constexpr float kNone = __builtin_nanf("");  // reaches no pivot
-
-// Shared by the steps of a selection; the list follows, then the block's part of the scores.
-struct Shared {
-  int32_t counts[kDigits];
-  int32_t totals[kDigits];
-  int32_t warp_sums[2][kWarps];
-  uint32_t warp_lists[kWarps][(kMostFours + 1) / 2];
-  int32_t listed[kMostParts];
-  int32_t digit, above, equal;
-  int32_t unused;
-
-  __device__ uint32_t* memory() { return reinterpret_cast<uint32_t*>(this + 1); }
-};
-static_assert(sizeof(Shared) % 16 == 0);
-
-// What is chosen from: score(i) and index(i) of 0 <= i < count, ascending.
-struct Entries {
-  const float* scores;
-  int32_t count;
-  const int32_t* blocks;  // the pool's candidates, or nullptr
-  int32_t block_size;
-
-  __device__ float score(int32_t i) const { return scores[i]; }
-  // Four from a multiple of four on.
-  __device__ float4 four(int32_t i) const {
-    float4 out = *reinterpret_cast<const float4*>(scores + i);
-    if (i + 1 >= count) out.y = kNone;
-    if (i + 2 >= count) out.z = kNone;
-    if (i + 3 >= count) out.w = kNone;
-    return out;
-  }
-  __device__ float4 four_of_lane(int32_t i, float*) const {
-    return i < count ? four(i) : float4{kNone, kNone, kNone, kNone};
-  }
-  __device__ int32_t index(int32_t i) const {
-    return blocks == nullptr ? i : blocks[i / block_size] * block_size + i % block_size;
-  }
-};
-struct Blocks {
-  const float* scores;
-  int32_t count, block_size;
-
-  __device__ float score(int32_t i) const {
-    if (i == count - 1) return INFINITY;  // the newest always qualifies
-    const float* block = scores + static_cast<int64_t>(i) * block_size;
-    float best = block[0];
-    if (block_size == 8) {
-      const float4 low = *reinterpret_cast<const float4*>(block);
-      const float4 high = *reinterpret_cast<const float4*>(block + 4);
-      best = fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)),
-                   fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
-    } else {
-      for (int32_t j = 1; j < block_size; ++j) best = fmaxf(best, block[j]);
-    }
-    return best;
-  }
-  __device__ float4 four(int32_t i) const {
-    const auto at = [&](int32_t j) { return j < count ? score(j) : kNone; };
-    return {at(i), at(i + 1), at(i + 2), at(i + 3)};
-  }
-  // The same by a warp whose lanes have neighbouring fours: they read neighbouring scores. `room`:
-  // 128 floats of the warp.
-  __device__ float4 four_of_lane(int32_t i, float* room) const {
-    if (block_size != 8) return four(i);
-    const int32_t lane = threadIdx.x % 32, first = i - 4 * lane;
-    const auto* fours = reinterpret_cast<const float4*>(scores) + 2 * static_cast<int64_t>(first);
-    constexpr int kAtOnce = 4;  // loads in flight; registers are few
+// One block once more, where what reaches the first pivot does not fit: one from 22 bits of the
+// largest of every four.
+template <class Source>
+__device__ void choose_again(const Source& source, int32_t k, int32_t capacity, int32_t* out,
+                             Shared& shared) {
+  uint32_t* const orders = shared.memory();
+  uint32_t* const places = orders + capacity;
+  const bool by_fours = source.count / 4 >= k;
+  uint32_t prefix = 0;
+  int32_t above = 0;
 #pragma unroll 1
-    for (int turn = 0; turn < 8; turn += kAtOnce) {
-      float best[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int32_t at = 32 * (turn + j) + lane;
-        const float4 half = first + at / 2 < count ? fours[at] : float4{kNone, kNone, kNone, kNone};
-        best[j] = fmaxf(fmaxf(half.x, half.y), fmaxf(half.z, half.w));
-      }
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const float whole = fmaxf(best[j], __shfl_xor_sync(~0u, best[j], 1));
-        if (lane % 2 == 0) room[16 * (turn + j) + lane / 2] = whole;
-      }
-    }
-    __syncwarp();
-    const float4 four = reinterpret_cast<const float4*>(room)[lane];
-    __syncwarp();
-    const auto at = [&](int32_t j, float best) {
-      return j < count - 1 ? best : j == count - 1 ? INFINITY : kNone;
+  for (int shift = kFirstShift; shift >= kSecondShift; shift -= kDigitBits) {
+    __syncthreads();
+    clear(shared.counts);
+    __syncthreads();
+    const auto tally = [&](float score) {
+      const uint32_t order = order_of(score);
+      if (score == score && order >> shift >> kDigitBits == prefix)
+        atomicAdd(&shared.counts[order >> shift & (kDigits - 1)], 1);
     };
-    return {at(i, four.x), at(i + 1, four.y), at(i + 2, four.z), at(i + 3, four.w)};
-  }
-  __device__ int32_t index(int32_t i) const { return i; }
-};
-// A source whose part from `first` on this block keeps.
-template <class Source>
-struct Kept {
-  const Source& source;
-  const float* kept;
-  int32_t first;
-
-  __device__ float4 four(int32_t i) const {
-    return *reinterpret_cast<const float4*>(kept + (i - first));
-  }
-};
-// Some of a source.
-template <class Source>
-struct List {
-  const Source& source;
-  const uint32_t *orders, *places;
-  int32_t count;
-
-  __device__ uint32_t order(int32_t i) const { return orders[i]; }
-  __device__ int32_t index(int32_t i) const {
-    return source.index(static_cast<int32_t>(places[i]));
-  }
-};
-template <class Source>
-struct All {
-  const Source& source;
-  int32_t count;
-
-  __device__ uint32_t order(int32_t i) const { return order_of(source.score(i)); }
-  __device__ int32_t index(int32_t i) const { return source.index(i); }
-};
-
-// The sum of `value` over the threads before this one, and over all of them in `total`. The next
-// call but one may use the same `warp_sums`, or any behind another __syncthreads().
-__device__ inline int32_t sum_before(int32_t value, int32_t* warp_sums, int32_t& total) {
-  const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int32_t sum = value;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int32_t other = __shfl_up_sync(~0u, sum, distance);
-    if (lane >= distance) sum += other;
-  }
-  if (lane == 31) warp_sums[warp] = sum;
-  __syncthreads();
-  static_assert(kWarps == 32);
-  const int32_t warp_sum = warp_sums[lane];
-  total = __reduce_add_sync(~0u, warp_sum);
-  return __reduce_add_sync(~0u, lane < warp ? warp_sum : 0) + sum - value;
-}
-
-__device__ inline void clear(int32_t* counts) {
-  static_assert(kDigits == 2 * kThreads);
-  reinterpret_cast<int2*>(counts)[threadIdx.x] = {0, 0};
-}
-
-// The digit of the k-th largest, how many have it, and how many a larger one. `counts` is complete
-// behind a __syncthreads(); digit stays what it was where less than k were counted.
-__device__ void find_digit(const int32_t* counts, int32_t k, Shared& shared) {
-  const int32_t low = kDigits - 2 - 2 * static_cast<int32_t>(threadIdx.x);
-  const int2 own = *reinterpret_cast<const int2*>(counts + low);
-  int32_t total;
-  const int32_t above = sum_before(own.x + own.y, shared.warp_sums[0], total);
-  if (above < k && k <= above + own.y) {
-    shared.digit = low + 1, shared.above = above, shared.equal = own.y;
-  } else if (above + own.y < k && k <= above + own.y + own.x) {
-    shared.digit = low, shared.above = above + own.y, shared.equal = own.x;
-  }
-  __syncthreads();
-}
-
-// Counts the digits at `shift` of what begins, above bit `known_shift`, like `prefix`; 32: of all.
-template <class From>
-__device__ void count(const From& from, uint32_t prefix, int known_shift, int shift,
-                      int32_t* counts) {
-  for (int32_t i = threadIdx.x; i < from.count; i += kThreads) {
-    const uint32_t order = from.order(i);
-    if (static_cast<uint64_t>(order) >> known_shift == prefix)
-      atomicAdd(&counts[order >> shift & (kDigits - 1)], 1);
-  }
-  __syncthreads();
-}
-
-// Those of order `least` and more, and of those of order `least` the first `ties`: their indices to
-// `out`, ascending.
-template <class From>
-__device__ void emit(const From& from, uint32_t least, int32_t ties, int32_t* out, Shared& shared) {
-  int32_t larger_before = 0, equal_before = 0;
-  for (int32_t start = 0, turn = 0; start < from.count; start += kThreads, turn ^= 1) {
-    const int32_t i = start + static_cast<int32_t>(threadIdx.x);
-    const uint32_t order = i < from.count ? from.order(i) : 0;
-    const bool larger = order > least && i < from.count;
-    const bool equal = order == least && i < from.count;
-    int32_t total;
-    const int32_t before =
-        sum_before(static_cast<int32_t>(larger) | static_cast<int32_t>(equal) << 16,
-                   shared.warp_sums[turn], total);
-    const int32_t larger_rank = larger_before + (before & 0xFFFF);
-    const int32_t equal_rank = equal_before + (before >> 16);
-    if (larger || (equal && equal_rank < ties)) {
-      out[larger_rank + min(equal_rank, ties)] = from.index(i);
+#pragma unroll 4
+    for (int32_t i = 4 * static_cast<int32_t>(threadIdx.x); i < source.count; i += kTurn) {
+      const float4 four = source.four(i);
+      if (by_fours) {
+        tally(largest(four));
+      } else {
+        tally(four.x), tally(four.y), tally(four.z), tally(four.w);
+      }
     }
-    larger_before += total & 0xFFFF;
-    equal_before += total >> 16;
+    __syncthreads();
+    find_digit(shared.counts, k - above, shared);
+    prefix = prefix << kDigitBits | static_cast<uint32_t>(shared.digit);
+    above += shared.above;
   }
-}
-
-// The k best. shared.totals has the leading digits counted, shared.counts is clear.
-template <class From>
-__device__ void decide(const From& from, int32_t k, int32_t* out, Shared& shared) {
-  find_digit(shared.totals, k, shared);
-  auto prefix = static_cast<uint32_t>(shared.digit);
-  int32_t above = shared.above;
-  // Where all that begin so are chosen, the bits that follow do not matter.
-  if (above + shared.equal == k && prefix > 0) {
-    return emit(from, (prefix << kFirstShift) - 1, 0, out, shared);
-  }
-  count(from, prefix, kFirstShift, kSecondShift, shared.counts);
-  find_digit(shared.counts, k - above, shared);
-  prefix = prefix << (kFirstShift - kSecondShift) | static_cast<uint32_t>(shared.digit);
-  above += shared.above;
-  if (above + shared.equal == k && prefix > 0) {
-    return emit(from, (prefix << kSecondShift) - 1, 0, out, shared);
-  }
-  clear(shared.counts);
-  __syncthreads();
-  // The last digit has a bit of the one before, all alike.
-  count(from, prefix, kSecondShift, 0, shared.counts);
-  find_digit(shared.counts, k - above, shared);
-  above += shared.above;
-  const uint32_t least =
-      prefix << kSecondShift | (static_cast<uint32_t>(shared.digit) & ((1u << kSecondShift) - 1));
-  emit(from, least, k - above, out, shared);
-}
-
-template <class Source>
-__device__ void decide_among_all(const Source& source, int32_t k, int32_t* out, Shared& shared) {
-  const All<Source> all{source, source.count};
+  const int32_t listed = list_part(source, 0, source.count, value_of(prefix << kSecondShift),
+                                   capacity, orders, places, shared);
+  if (listed < k || listed > capacity) return decide_among_all(source, k, out, shared);
   __syncthreads();
   clear(shared.counts);
   clear(shared.totals);
   __syncthreads();
-  count(all, 0, 32, kFirstShift, shared.totals);
-  decide(all, k, out, shared);
+  const List<Source> list{source, orders, places, listed};
+  count(list, 0, ~0u, kFirstShift, shared.totals);
+  decide(list, 0, kFirstShift, k, out, shared);
 }
 
-__device__ inline float one_of(const float4& four, int i) {
-  return i < 2 ? (i == 0 ? four.x : four.y) : i == 2 ? four.z : four.w;
-}
-
-// One block, whose threads hold 4 * kFours scores each. The counts are clear.
-template <int kFours, class Source>
-__device__ void choose_held(const Source& source, int32_t k, int32_t capacity, int32_t* out,
+// One block, which keeps all scores. The counts are clear. Returns false where what reaches the
+// pivot does not fit.
+template <class Source>
+__device__ bool choose_kept(const Source& source, int32_t k, int32_t capacity, int32_t* out,
                             Shared& shared) {
-  const int32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
   uint32_t* const orders = shared.memory();
   uint32_t* const places = orders + capacity;
-  float4 held[kFours];
-#pragma unroll
-  for (int c = 0; c < kFours; ++c) {
-    held[c] = source.four_of_lane(4 * (c * kThreads + thread),
-                                  reinterpret_cast<float*>(orders) + 128 * warp);
-  }
-  const auto tally = [&](float score) {
-    if (score == score) atomicAdd(&shared.counts[order_of(score) >> kFirstShift], 1);
-  };
-  if (min((source.count + 3) / 4, kThreads) >= k) {
-    float most = kNone;
-#pragma unroll
-    for (int c = 0; c < kFours; ++c) {
-      most = fmaxf(most, fmaxf(fmaxf(held[c].x, held[c].y), fmaxf(held[c].z, held[c].w)));
-    }
-    tally(most);
-  } else {
-#pragma unroll
-    for (int c = 0; c < kFours; ++c) {
-      tally(held[c].x), tally(held[c].y), tally(held[c].z), tally(held[c].w);
-    }
-  }
+  auto* const kept = reinterpret_cast<float*>(places + capacity);
+  const float most = source.keep(kept);
+  const uint32_t highest = __reduce_max_sync(~0u, most == most ? order_of(most) : 0);
+  if (thread % 32 == 0) atomicMax(&shared.highest, highest);
   __syncthreads();
-  find_digit(shared.counts, k, shared);
-  const float pivot = value_of(static_cast<uint32_t>(shared.digit) << kFirstShift);
-  clear(shared.counts);
-  // Which of the thread's reach the pivot; how many of each four, two fours to a word, over the
-  // threads of the warp.
-  constexpr int kWords = (kFours + 1) / 2;
-  using Mask = std::conditional_t<(kFours > 8), uint64_t, uint32_t>;
-  Mask reach = 0;
-  uint32_t own[kWords] = {}, sums[kWords];
-#pragma unroll
-  for (int c = 0; c < kFours; ++c) {
-    const uint32_t four = (held[c].x >= pivot) + (held[c].y >= pivot) * 2 +
-                          (held[c].z >= pivot) * 4 + (held[c].w >= pivot) * 8;
-    reach |= static_cast<Mask>(four) << (4 * c);
-    own[c / 2] += static_cast<uint32_t>(__popc(four)) << (16 * (c % 2));
-  }
-#pragma unroll
-  for (int w = 0; w < kWords; ++w) {
-    sums[w] = own[w];
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const uint32_t other = __shfl_up_sync(~0u, sums[w], distance);
-      if (lane >= distance) sums[w] += other;
-    }
-    if (lane == 31) shared.warp_lists[warp][w] = sums[w];
-  }
-  __syncthreads();
-  int32_t listed = 0;
-  uint32_t first[kWords];  // places in the list, as `own`
-#pragma unroll
-  for (int w = 0; w < kWords; ++w) {
-    const uint32_t warp_sum = shared.warp_lists[lane][w];
-    const uint32_t total = __reduce_add_sync(~0u, warp_sum);
-    const uint32_t before = __reduce_add_sync(~0u, lane < warp ? warp_sum : 0) + sums[w] - own[w];
-    const uint32_t odd_from = static_cast<uint32_t>(listed) + (total & 0xFFFF);
-    first[w] = before + static_cast<uint32_t>(listed) + (odd_from << 16);
-    listed = static_cast<int32_t>(odd_from + (total >> 16));
-  }
-  if (listed < k || listed > capacity) return decide_among_all(source, k, out, shared);
-#pragma unroll 1
-  for (Mask left = reach; left != 0; left &= left - 1) {
-    // Few are: they are read again, because registers have no addresses, and code for each of them
-    // would have to be brought.
-    const int bit = __ffsll(static_cast<int64_t>(left)) - 1, c = bit / 4;
-    uint32_t word = first[0];
-#pragma unroll
-    for (int w = 1; w < kWords; ++w) word = c / 2 == w ? first[w] : word;
-    const auto before = static_cast<uint32_t>(reach >> (4 * c)) & ((1u << bit % 4) - 1);
-    const uint32_t at = (word >> (16 * (c % 2)) & 0xFFFF) + static_cast<uint32_t>(__popc(before));
-    const int32_t place = 4 * (c * kThreads + thread) + bit % 4;
-    const float score = kFours == 1 ? one_of(held[0], bit) : source.score(place);
-    const uint32_t order = order_of(score);
-    orders[at] = order;
-    places[at] = static_cast<uint32_t>(place);
-    atomicAdd(&shared.totals[order >> kFirstShift], 1);
-  }
-  __syncthreads();
-  decide(List<Source>{source, orders, places, listed}, k, out, shared);
-}
 
-// Entries first .. last - 1 that reach the pivot, in order, to a list, as far as they fit; returns
-// how many there are. `first` is a multiple of four.
-template <class Part>
-__device__ int32_t list_part(const Part& part, int32_t first, int32_t last, float pivot,
-                             int32_t capacity, uint32_t* orders, uint32_t* places, Shared& shared) {
-  int32_t listed = 0;
-  const auto four_at = [&](int32_t i) {
-    return i < last ? part.four(i) : float4{kNone, kNone, kNone, kNone};
-  };
-  float4 next = four_at(first + 4 * static_cast<int32_t>(threadIdx.x));
-  for (int32_t start = first, turn = 0; start < last; start += 4 * kThreads, turn ^= 1) {
-    const int32_t own = start + 4 * static_cast<int32_t>(threadIdx.x);
-    const float4 four = next;
-    next = four_at(own + 4 * kThreads);
-    const float scores[4] = {four.x, four.y, four.z, four.w};
-    int32_t mine = 0, total;
-#pragma unroll
-    for (const float score : scores) mine += score >= pivot;
-    int32_t at = listed + sum_before(mine, shared.warp_sums[turn], total);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (scores[i] >= pivot) {
-        if (at < capacity) {
-          orders[at] = order_of(scores[i]);
-          places[at] = static_cast<uint32_t>(own + i);
-        }
-        ++at;
-      }
+  // A thread lists neighbouring scores: an odd number of fours, so that eight threads read fours
+  // in different banks.
+  const int32_t count = source.count;
+  const int32_t fours = ((count + kTurn - 1) / kTurn) | 1, first = 4 * fours * thread;
+  uint64_t reach;  // which of them reach the pivot
+  static_assert(IndexerPlan::kHeldScores / kTurn < 64 / 4);
+  int32_t listed, at, above = 0;
+  uint32_t prefix = 0;  // of the pivot, above the digit that is looked for
+  int shift = kFirstShift;
+#pragma unroll 1
+  while (true) {
+    const auto tally = [&](float score) {
+      const uint32_t order = order_of(score);
+      if (score == score && order >> shift >> kDigitBits == prefix)
+        atomicAdd(&shared.counts[order >> shift & (kDigits - 1)], 1);
+    };
+    if (source.sets() >= k) {
+      tally(most);
+    } else {
+      for (int32_t i = thread; i < count; i += kThreads) tally(kept[i]);
     }
-    listed += total;
+    __syncthreads();
+    find_digit(shared.counts, k - above, shared);
+    prefix = prefix << kDigitBits | static_cast<uint32_t>(shared.digit);
+    above += shared.above;
+    const float pivot = value_of(prefix << shift);
+    clear(shared.counts);
+    reach = 0;
+    for (int32_t c = 0; c < fours && first + 4 * c < count; ++c) {
+      const float4 four = *reinterpret_cast<const float4*>(kept + first + 4 * c);
+      const uint32_t of_four =
+          (four.x >= pivot) + (four.y >= pivot) * 2 + (four.z >= pivot) * 4 + (four.w >= pivot) * 8;
+      reach |= static_cast<uint64_t>(of_four) << (4 * c);
+    }
+    at = sum_before(__popcll(reach), shared.warp_sums[1], listed);
+    if (listed <= capacity || shift == kSecondShift) break;
+    shift = kSecondShift;
   }
-  return listed;
+  if (listed < k || listed > capacity) return false;
+  // Digits between the pivot and the highest score. Infinity, which the newest block has, may be
+  // above: the largest digit is left to that.
+  const uint32_t base = prefix << shift, range = shared.highest - base;
+  int digit_shift = max(kFirstShift - __clz(static_cast<int32_t>(range)), 0);
+  digit_shift += range >> digit_shift == kDigits - 1;
+#pragma unroll 1
+  for (; reach != 0; reach &= reach - 1, ++at) {
+    const int32_t i = first + __ffsll(static_cast<int64_t>(reach)) - 1;
+    const uint32_t order = order_of(kept[i]);
+    orders[at] = order;
+    places[at] = static_cast<uint32_t>(i);
+    atomicAdd(&shared.totals[min((order - base) >> digit_shift, uint32_t{kDigits - 1})], 1);
+  }
+  __syncthreads();
+  decide(List<Source>{source, orders, places, listed}, base, digit_shift, k, out, shared);
+  return true;
 }
 
 // The part of `count` things that block x of gridDim.x reads: whole turns of list_part.
 __device__ int2 part_of(int32_t count) {
-  constexpr int32_t kTurn = 4 * kThreads;
   const auto parts = static_cast<int32_t>(gridDim.x);
   const int32_t each = ((count + kTurn - 1) / kTurn + parts - 1) / parts * kTurn;
   const int32_t first = min(static_cast<int32_t>(blockIdx.x) * each, count);
@@ -407,9 +141,9 @@ __device__ int2 part_of(int32_t count) {
 }
 
 // The blocks of a cluster, each with a part of the scores, of which it keeps up to `room`. The
-// counts are clear.
+// counts are clear. Returns false to the first block where what reaches the pivot does not fit.
 template <class Source>
-__device__ void choose_in_parts(const Source& source, int32_t k, int32_t capacity, int32_t room,
+__device__ bool choose_in_parts(const Source& source, int32_t k, int32_t capacity, int32_t room,
                                 int32_t* out, Shared& shared) {
   const auto cluster = cooperative::this_cluster();
   const auto parts = static_cast<int32_t>(gridDim.x), rank = static_cast<int32_t>(blockIdx.x);
@@ -419,7 +153,6 @@ __device__ void choose_in_parts(const Source& source, int32_t k, int32_t capacit
   cluster.sync();  // their counts are clear too
   const int2 part = part_of(source.count);
   const bool kept = part.y - part.x <= room, by_fours = source.count / 4 >= k;
-  constexpr int32_t kTurn = 4 * kThreads, kAhead = 4;  // loads in flight
   const auto tally = [&](float score) {
     if (score == score) atomicAdd(&shared.counts[order_of(score) >> kFirstShift], 1);
   };
@@ -435,7 +168,7 @@ __device__ void choose_in_parts(const Source& source, int32_t k, int32_t capacit
       if (start + j * kTurn >= part.y) break;
       if (kept) *reinterpret_cast<float4*>(keep + (start + j * kTurn - part.x)) = ahead[j];
       if (by_fours) {
-        tally(fmaxf(fmaxf(ahead[j].x, ahead[j].y), fmaxf(ahead[j].z, ahead[j].w)));
+        tally(largest(ahead[j]));
       } else {
         tally(ahead[j].x), tally(ahead[j].y), tally(ahead[j].z), tally(ahead[j].w);
       }
@@ -478,11 +211,12 @@ __device__ void choose_in_parts(const Source& source, int32_t k, int32_t capacit
   clear(shared.counts);
   clear(shared.totals);
   cluster.sync();
-  if (rank > 0) return;
-  if (!fits) return decide_among_all(source, k, out, shared);
+  if (rank > 0) return true;
+  if (!fits) return false;
   const List<Source> list{source, orders, places, all};
-  count(list, 0, 32, kFirstShift, shared.totals);
-  decide(list, k, out, shared);
+  count(list, 0, ~0u, kFirstShift, shared.totals);
+  decide(list, 0, kFirstShift, k, out, shared);
+  return true;
 }
 
 __device__ Entries entries_of(const IndexPool& pool, int32_t t, Shared& shared) {
@@ -508,22 +242,20 @@ __device__ Blocks blocks_of(const IndexPool& pool, int32_t t) {
 template <class Source>
 __device__ void choose(const Source& source, int32_t k, int32_t capacity, int32_t room,
                        int32_t* out, Shared& shared) {
-  if (source.count > static_cast<int32_t>(IndexerPlan::kHeldScores)) {
-    return choose_in_parts(source, k, capacity, room, out, shared);
-  }
-  if (blockIdx.x > 0) return;
+  bool done;
   if (source.count <= k) {
+    if (blockIdx.x > 0) return;
     for (int32_t i = threadIdx.x; i < k; i += kThreads)
       out[i] = i < source.count ? source.index(i) : -1;
-  } else if (source.count <= 4 * kThreads) {
-    choose_held<1>(source, k, capacity, out, shared);
-  } else if (source.count <= 16 * kThreads) {
-    choose_held<4>(source, k, capacity, out, shared);
-  } else if (source.count <= 32 * kThreads) {
-    choose_held<8>(source, k, capacity, out, shared);
-  } else {
-    choose_held<kMostFours>(source, k, capacity, out, shared);
+    return;
   }
+  if ((source.count + 3) / 4 * 4 <= min(room, static_cast<int32_t>(IndexerPlan::kHeldScores))) {
+    if (blockIdx.x > 0) return;
+    done = choose_kept(source, k, capacity, out, shared);
+  } else {
+    done = choose_in_parts(source, k, capacity, room, out, shared);
+  }
+  if (!done) choose_again(source, k, capacity, out, shared);
 }
 
 // blockIdx.x: of a cluster, which has a row; y: a row of the chunk; z: a task. `capacity`: of the
@@ -534,7 +266,9 @@ __global__ void __launch_bounds__(kThreads)
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   clear(shared.counts);
   clear(shared.totals);
-  if (threadIdx.x == 0) shared.digit = 0;
+  if (threadIdx.x == 0) {
+    shared.digit = 0, shared.highest = 0, shared.few_count = 0;
+  }
   // No kernel writes positions. Candidates are older than the kernel before this one, which writes
   // scores alone and, where there are some, let this one start after its own wait.
   const int32_t t = of.pool.first + static_cast<int32_t>(blockIdx.y);

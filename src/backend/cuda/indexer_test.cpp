@@ -147,6 +147,36 @@ TEST(IndexSelect, AgreesWhereRowsAreLong) {
   }
 }
 
+// Far more of them begin with the same bits than a list has room for.
+TEST(IndexSelect, AgreesWhereScoresAreAlike) {
+  for (const CandidateUse use : {CandidateUse::none, CandidateUse::build}) {
+    for (const int32_t entries : {5000, 32769, 45000}) {
+      SCOPED_TRACE(fmt::format("use {}, {} entries", static_cast<int>(use), entries));
+      RandomTensors random(9);
+      const IndexSelectArgs args = arguments(random, {.parts = {{.first = entries - 1}},
+                                                      .ratio = 1,
+                                                      .use = use,
+                                                      .candidate_blocks = 600,
+                                                      .pages = (entries + 255) / 256});
+      // Nothing is negative or turned: sums of many terms lie close to their mean.
+      auto* keys = const_cast<uint8_t*>(args.keys.rows.data);
+      const int64_t row_bytes = index_key_row_bytes(kWidth);
+      for (int64_t at = 0; at < args.keys.rows.elements(); ++at) {
+        if (at % row_bytes < kWidth / 2) keys[at] &= 0x77;
+      }
+      for (const View<const bf16>& view : {args.q, args.weights}) {
+        auto* values = const_cast<bf16*>(view.data);
+        for (int64_t i = 0; i < view.elements(); ++i) {
+          values[i] = to_bf16(std::abs(to_float(values[i])));
+        }
+      }
+      auto* frequencies = const_cast<float*>(args.frequencies.data);
+      std::fill_n(frequencies, args.frequencies.elements(), 0.0f);
+      CACHALOT_EXPECT_GPU_AGREES(index_select, args);
+    }
+  }
+}
+
 TEST(IndexSelect, TiesGoToTheLowerEntry) {
   RandomTensors random(4);
   const IndexSelectArgs args = arguments(

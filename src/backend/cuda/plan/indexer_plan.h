@@ -85,10 +85,10 @@ struct IndexerPlan {
     // distributed scores, a few hundred.
     const int64_t most = std::max(shape.chosen, builds ? shape.candidate_blocks : 0);
     plan.list_capacity = divide_up(most, 1024) * 1024 + 3072;
-    if (!held) {
-      plan.kept_scores = std::clamp<int64_t>(kSelectWords - 2 * plan.list_capacity, 0,
-                                             divide_up(turns, plan.select_splits) * kScoreTurn);
-    }
+    plan.kept_scores =
+        std::clamp<int64_t>(kSelectWords - 2 * plan.list_capacity, 0,
+                            std::max(divide_up(turns, plan.select_splits) * kScoreTurn,
+                                     std::min(plan.score_stride, kHeldScores)));
     return plan;
   }
 };

@@ -70,5 +70,21 @@ TEST(IndexerPlan, BlocksThatScoreManyRowsMakeNoQueries) {
   }
 }
 
+// Of 227 KB; the selection's other needs are below 20.
+TEST(IndexerPlan, ABlockKeepsARowOfScoresAndTheList) {
+  for (const int64_t chosen : {512, 2048, 20000, 100000}) {
+    for (const int64_t context : {256, 32768, 41216, 1 << 20}) {
+      IndexerShape shape = released(64, 1, context);
+      shape.chosen = chosen;
+      const IndexerPlan plan = IndexerPlan::of(shape);
+      EXPECT_GE(plan.kept_scores, 0);
+      if (chosen <= 2048) {
+        EXPECT_GE(plan.kept_scores, std::min(plan.score_stride, IndexerPlan::kHeldScores));
+        EXPECT_LE(2 * plan.list_capacity + plan.kept_scores, IndexerPlan::kSelectWords);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cachalot::cuda
