@@ -29,9 +29,9 @@ Mixes mixes_of(Queue& queue, const HyperCollapseArgs& args);
 void start_mixes(Queue& queue, const Mixes& mixes);
 // The same of more than kMostMixTokens.
 void start_mixes_of_rows(Queue& queue, const Mixes& mixes);
-// Of those, beside the kernel that was started last. That one lets the next start when all its
-// blocks have waited for their inputs, does not write the stream, and neither reads nor writes the
-// coefficients.
+// Of those, beside the kernels that were started last. The first of these lets the next start when
+// all its blocks have waited for their inputs; they do not write the stream, and neither read nor
+// write the coefficients.
 void start_mixes_beside(Queue& queue, const Mixes& mixes);
 // The same, but for finish_mixes() of each token, which is left to a kernel behind it.
 void start_sums_beside(Queue& queue, const Mixes& mixes);

@@ -36,7 +36,6 @@ void route(Queue& queue, const RouteArgs& args) {
   CACHALOT_CHECK(experts <= 32 * kMostExpertsOfLane, "{} experts", experts);
   CACHALOT_CHECK(args.ids.extent(1) <= 32, "{} choices", args.ids.extent(1));
   if (route_few_takes(args)) return route_few(queue, args);
-  // Beside the product, whose kernel lets the next one start once it has all of x.
   std::optional<Mixes> mixes;
   if (tokens > kMostMixTokens)
     mixes = queue.held().take_mixes(tokens, {args.x, args.ids, args.weights});
@@ -48,12 +47,14 @@ void route(Queue& queue, const RouteArgs& args) {
             .weight = {.rows = experts, .columns = dim, .values = args.gate},
             .tokens = tokens,
             .y_f32 = products});
-  if (mixes) start_mixes_beside(queue, *mixes);
   const auto kernel = experts <= 32 * kFewExpertsOfLane ? choose_for_all<kFewExpertsOfLane>
                                                         : choose_for_all<kMostExpertsOfLane>;
   launch(queue, "route", kernel,
          {.blocks = dim3((tokens + kWarps - 1) / kWarps), .threads = 32 * kWarps}, Routing(args),
          products);
+  // Behind the choice, which need not wait for them. They start once its blocks have, and those
+  // once all blocks of the product have waited.
+  if (mixes) start_mixes_beside(queue, *mixes);
 }
 
 }  // namespace cachalot::cuda
