@@ -9,11 +9,11 @@
 namespace cachalot::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kThreads = 256;
 
 struct Preparation {
   WindowRows rows;
-  __nv_bfloat16* q;  // may be nullptr
+  __nv_bfloat16* q;
   int heads;
 };
 
@@ -27,70 +27,55 @@ WindowRows window_rows_of(const PrepareQueryArgs& args) {
           .row_bytes = static_cast<int>(args.window_rows.extent(1))};
 }
 
-// A block per token. Of q only the rotated channels are touched.
+// Of a token one block turns the query, whose rotated channels alone are touched: in units of the
+// widest type that divides them, so that it takes few instructions. The same one or another makes
+// the window row.
+template <class Unit>
 __global__ void __launch_bounds__(kThreads) prepare_query_kernel(Preparation with) {
+  constexpr int kPairs = sizeof(Unit) / sizeof(__nv_bfloat162);
   const WindowRows& of = with.rows;
   extern __shared__ float2 turns[];  // [pairs]
   let_next_start();
   const int64_t token = blockIdx.x;
+  if (blockIdx.y == 1) return make_window_row<kThreads>(of, token);
   // Positions came before the step's first kernel: no kernel writes them.
   const int32_t position = of.positions[token];
-  for (int i = threadIdx.x; i < of.pairs; i += kThreads) {
+  for (int i = threadIdx.x; i < of.pairs; i += kThreads)
     turns[i] = turn_at(position, of.frequencies[i]);
-  }
-  wait_for_inputs();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const __nv_bfloat16* kv = of.kv + token * of.head_dim;
-  // Everything a thread loads is on its way before the first value is used.
-  constexpr int kGroups = 2, kHeads = 8;
-  const int groups = of.head_dim / 32;
-  const auto turn_of = [&](int group) {
-    const int turned = of.turned_channel(group * 32 + lane);
-    return turned >= 0 ? turns[turned / 2] : float2{};
-  };
-  float values[kGroups];
-#pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
-    const int group = warp + i * kWarps;
-    values[i] = group < groups ? __bfloat162float(kv[group * 32 + lane]) : 0.0f;
-  }
-  auto* heads = with.q == nullptr ? nullptr
-                                  : reinterpret_cast<__nv_bfloat162*>(
-                                        with.q + token * with.heads * of.head_dim + of.head_dim) -
-                                        of.pairs;
-  const int stride = of.head_dim / 2;
-  const int head_count = with.q == nullptr ? 0 : with.heads;
-  __nv_bfloat162 first[kHeads];
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    const int head = warp + i * kWarps;
-    if (head < head_count && lane < of.pairs) first[i] = heads[head * stride + lane];
-  }
   __syncthreads();
-  const auto rotate_at = [&](int head, int pair, __nv_bfloat162 value) {
-    const float2 turn = turns[pair];
-    const float2 out = rotate_pair(__low2float(value), __high2float(value), turn.x, turn.y);
-    heads[head * stride + pair] = __floats2bfloat162_rn(out.x, out.y);
+  __nv_bfloat16* const turned =
+      with.q + token * with.heads * of.head_dim + of.head_dim - 2 * of.pairs;
+  const int of_head = of.pairs / kPairs, units = with.heads * of_head;
+  const auto unit_at = [&](int unit) {
+    return reinterpret_cast<Unit*>(turned + unit / of_head * of.head_dim) + unit % of_head;
   };
+  // All that a thread has in the released model is on its way before the first is used.
+  constexpr int kAhead = 2;
+  for (int first = threadIdx.x; first < max(units, kThreads); first += kAhead * kThreads) {
+    Unit* at[kAhead];
+    Unit values[kAhead];
+    const auto inside = [&](int i) { return first + i * kThreads < units; };
 #pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    const int head = warp + i * kWarps;
-    if (head < head_count && lane < of.pairs) rotate_at(head, lane, first[i]);
-  }
-  // What more than 64 heads or 32 pairs leave.
-  for (int head = warp; head < head_count; head += kWarps) {
-    for (int pair = lane + (head < kHeads * kWarps ? 32 : 0); pair < of.pairs; pair += 32) {
-      rotate_at(head, pair, heads[head * stride + pair]);
+    for (int i = 0; i < kAhead; ++i) at[i] = unit_at(first + i * kThreads);
+    if (first < kThreads) wait_for_inputs();
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (inside(i)) values[i] = *at[i];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (!inside(i)) break;
+      auto* const pairs = reinterpret_cast<__nv_bfloat162*>(&values[i]);
+      const float2* const by = turns + (first + i * kThreads) % of_head * kPairs;
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const float2 out = rotate_pair(__low2float(pairs[pair]), __high2float(pairs[pair]),
+                                       by[pair].x, by[pair].y);
+        pairs[pair] = __floats2bfloat162_rn(out.x, out.y);
+      }
+      *at[i] = values[i];
     }
   }
-#pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
-    const int group = warp + i * kWarps;
-    if (group < groups) quantize_group(of, token, group, values[i], turn_of(group));
-  }
-  for (int group = warp + kGroups * kWarps; group < groups; group += kWarps) {
-    quantize_group(of, token, group, __bfloat162float(kv[group * 32 + lane]), turn_of(group));
-  }
+  if (gridDim.y == 1) make_window_row<kThreads>(of, token);
 }
 
 // A block per token; rows in units of the widest type that divides them.
@@ -129,14 +114,21 @@ void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
     if (tokens > 1) return start_alone(queue, queries);
     return queue.held().hold(queue, queries);
   }
-  launch(
-      queue, "prepare_query", prepare_query_kernel,
-      {.blocks = static_cast<unsigned>(tokens),
-       .threads = kThreads,
-       .shared_bytes = static_cast<size_t>(pairs) * sizeof(float2)},
-      Preparation{.rows = window_rows_of(args),
-                  .q = args.q.present() ? reinterpret_cast<__nv_bfloat16*>(args.q.data) : nullptr,
-                  .heads = args.q.present() ? static_cast<int>(args.q.extent(1)) : 0});
+  const bool has_query = args.q.present();
+  // A block for each of both while all run at a time.
+  constexpr int64_t kBlocksAtOnce = 2048 / kThreads;
+  const bool apart = has_query && 2 * tokens <= kBlocksAtOnce * queue.multiprocessors();
+  const int64_t head_dim = args.kv.extent(1);
+  const bool wide = has_query && pairs % 4 == 0 && head_dim % 8 == 0 &&
+                    reinterpret_cast<uintptr_t>(args.q.data) % sizeof(uint4) == 0;
+  launch(queue, "prepare_query",
+         wide ? prepare_query_kernel<uint4> : prepare_query_kernel<uint32_t>,
+         {.blocks = dim3(static_cast<unsigned>(tokens), apart ? 2 : 1),
+          .threads = kThreads,
+          .shared_bytes = static_cast<size_t>(pairs) * sizeof(float2)},
+         Preparation{.rows = window_rows_of(args),
+                     .q = has_query ? reinterpret_cast<__nv_bfloat16*>(args.q.data) : nullptr,
+                     .heads = has_query ? static_cast<int>(args.q.extent(1)) : 0});
 }
 
 // What follows, a product of the attention's output, can write the few rows beside it.
