@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "backend/cuda/bf16_product.h"
@@ -75,6 +76,8 @@ struct Work {
 constexpr int64_t kSharedBytes = 226 << 10;
 // So that a block of the next kernel fits beside: it fetches weights while this one ends.
 constexpr int64_t kNarrowSharedBytes = 108 << 10;
+// So that none does.
+constexpr int64_t kAloneSharedBytes = 118 << 10;
 constexpr int64_t kAtom = 1024;
 
 int stages_for(int64_t budget, int64_t stage_bytes) {
@@ -83,16 +86,16 @@ int stages_for(int64_t budget, int64_t stage_bytes) {
   return static_cast<int>(stages < kMaxStages ? stages : kMaxStages);
 }
 
-// Rows of the window, if so many are to be written and can be beside the product, a block each.
-std::optional<WindowWrite> take_window(Queue& queue, const Work& work, int64_t most) {
-  if (work.shape.segments > 1) return std::nullopt;
+// Rows of the window, if so many are to be written and can be beside the product.
+std::optional<WindowWrite> take_window(Queue& queue, const Work& work) {
+  constexpr int64_t kMost = 128;
   const int64_t results = int64_t{work.shape.tokens} * work.shape.groups * work.shape.rows;
   const Bytes y = work.output.y != nullptr
                       ? Bytes{work.output.y, results * int64_t{sizeof(bf16)}}
                       : Bytes{work.output.y_f32, results * int64_t{sizeof(float)}};
   const Bytes x{work.x.data, work.x.rows * work.x.columns * work.x.element};
   const auto held = queue.held().take<WriteWindowArgs>([&](const WriteWindowArgs& args) {
-    return WindowWrite(args).wide && args.rows.tokens() <= most &&
+    return WindowWrite(args).wide && args.rows.tokens() <= kMost &&
            !overlap({y}, {args.window_rows, args.ring}) && !overlap({x}, {args.ring});
   });
   if (!held) return std::nullopt;
@@ -106,19 +109,27 @@ void start_narrow(Queue& queue, Work work) {
   const int64_t factors = Weights::kExpanded ? ExpandingScales::bytes(work.scales.blocks) : 0;
   shape.stages = stages_for((kN > 64 ? kSharedBytes : kNarrowSharedBytes) - factors, Stage::kBytes);
   const int64_t items = shape.groups * shape.row_tiles * shape.token_tiles;
-  const int64_t full = queue.multiprocessors() * 2;
+  const int64_t multiprocessors = queue.multiprocessors(), full = multiprocessors * 2;
   const int64_t blocks = shape.segments > 1 ? items * shape.segments : items < full ? items : full;
-  LaunchShape launched{
-      .blocks = dim3(static_cast<unsigned>(blocks)),
-      .threads = kNarrowThreads,
-      .shared_bytes = static_cast<size_t>(kAtom + shape.stages * Stage::kBytes + factors),
-      .cluster = shape.segments};
+  // Blocks whose instructions are what takes time do not share a multiprocessor if there is one for
+  // each.
+  const bool alone =
+      Weights::kExpanded && kN > 8 && kN <= 64 && shape.segments == 1 && blocks <= multiprocessors;
+  int64_t shared_bytes = kAtom + shape.stages * Stage::kBytes + factors;
+  if (alone) shared_bytes = std::max(shared_bytes, kAloneSharedBytes);
+  LaunchShape launched{.blocks = dim3(static_cast<unsigned>(blocks)),
+                       .threads = kNarrowThreads,
+                       .shared_bytes = static_cast<size_t>(shared_bytes),
+                       .cluster = shape.segments};
   const CUtensorMap weight_map = map_of(work.weight, kTileRows, Weights::kExpanded ? 128 : 64);
   const CUtensorMap x_map = map_of(work.x, kN, kHalf);
   if constexpr (Weights::kExpanded && kN <= 64) {
-    const auto window = take_window(queue, work, full - blocks);
+    const int64_t room = (alone ? multiprocessors : full) - blocks;
+    std::optional<WindowWrite> window;
+    if (shape.segments == 1 && room > 0) window = take_window(queue, work);
     if (window) {
-      launched.blocks.x += static_cast<unsigned>(window->tokens);
+      launched.blocks.x +=
+          static_cast<unsigned>(std::min(room, parts_of(window->tokens, kNarrowThreads / 32)));
       return launch(queue, work.operation, multiply_narrow_and_write<Weights, kN>, launched,
                     weight_map, x_map, shape, work.scales, work.output, *window,
                     static_cast<int>(blocks));

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
                                      shared);
 }
 
-// Behind the `blocks` of a product, a block for each row of the window that is to be written.
+// Behind the `blocks` of a product a few that write rows of the window, a warp each.
 template <class Weights, int kN>
 __global__ void __launch_bounds__(kNarrowThreads)
     multiply_narrow_and_write(const __grid_constant__ CUtensorMap weight_map,
@@ -32,14 +32,17 @@ __global__ void __launch_bounds__(kNarrowThreads)
                               const TileScales scales, const ProductOutput output,
                               const WindowWrite window, int blocks) {
   extern __shared__ uint8_t shared[];
-  const int row = static_cast<int>(blockIdx.x) - blocks;
-  if (row < 0) {
+  const int writer = static_cast<int>(blockIdx.x) - blocks;
+  if (writer < 0) {
     return multiply_narrow_tiles<Weights, kN>(weight_map, x_map, shape, scales, output,
                                               static_cast<int>(blockIdx.x), blocks, shared);
   }
   let_next_start();
   wait_for_inputs();
-  write_window_row<uint4>(window, row);
+  constexpr int kWarps = kNarrowThreads / 32;
+  const int warps = (static_cast<int>(gridDim.x) - blocks) * kWarps;
+  for (int64_t row = writer * kWarps + threadIdx.x / 32; row < window.tokens; row += warps)
+    write_window_row<uint4>(window, row, static_cast<int>(threadIdx.x) % 32, 32);
 }
 
 template <class Weights, int kN>

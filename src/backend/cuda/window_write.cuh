@@ -29,9 +29,9 @@ struct WindowWrite {
   }
 };
 
-// By the threads of a block, which has waited for its inputs.
+// By `threads` threads of a block, which has waited for its inputs.
 template <class Unit>
-__device__ void write_window_row(const WindowWrite& of, int64_t token) {
+__device__ void write_window_row(const WindowWrite& of, int64_t token, int thread, int threads) {
   // Of the rows of a sequence that share a ring row the last one stays.
   const int64_t later = token + of.ring_rows;
   if (later < of.tokens && of.first_rows[later] == of.first_rows[token]) return;
@@ -39,7 +39,13 @@ __device__ void write_window_row(const WindowWrite& of, int64_t token) {
       static_cast<int64_t>(of.slots[token]) * of.ring_rows + of.positions[token] % of.ring_rows;
   const auto* from = reinterpret_cast<const Unit*>(of.window_rows) + token * of.units;
   auto* row = reinterpret_cast<Unit*>(of.ring) + to * of.units;
-  for (int i = threadIdx.x; i < of.units; i += blockDim.x) row[i] = from[i];
+  for (int i = thread; i < of.units; i += threads) row[i] = from[i];
+}
+
+// By all threads of a block.
+template <class Unit>
+__device__ void write_window_row(const WindowWrite& of, int64_t token) {
+  write_window_row<Unit>(of, token, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
 }  // namespace cachalot::cuda
