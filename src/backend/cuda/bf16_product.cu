@@ -102,12 +102,23 @@ std::optional<WindowWrite> take_window(Queue& queue, const Work& work) {
   return WindowWrite(*held);
 }
 
+// Whether BF16 results leave through shared memory.
+bool stages_results(const Product& product, const ProductPlan& plan) {
+  if (product.y == nullptr || !fits({product.y, product.tokens, product.weight.rows, 2}))
+    return false;
+  const bool whole = product.weight.rows / product.groups % kTileRows == 0;
+  // A box of 64 rows at the end of a group would reach into the next one.
+  if (plan.wide) return product.groups == 1 || whole;
+  return whole && plan.segments == 1 && plan.token_tile >= 16;
+}
+
 template <class Weights, int kN>
 void start_narrow(Queue& queue, Work work) {
   using Stage = NarrowStage<Weights, kN>;
   ProductShape& shape = work.shape;
-  const int64_t factors = Weights::kExpanded ? ExpandingScales::bytes(work.scales.blocks) : 0;
-  shape.stages = stages_for((kN > 64 ? kSharedBytes : kNarrowSharedBytes) - factors, Stage::kBytes);
+  const int64_t beyond = (shape.staged ? kNarrowOutletBytes<kN> : 0) +
+                         (Weights::kExpanded ? ExpandingScales::bytes(work.scales.blocks) : 0);
+  shape.stages = stages_for((kN > 64 ? kSharedBytes : kNarrowSharedBytes) - beyond, Stage::kBytes);
   const int64_t items = shape.groups * shape.row_tiles * shape.token_tiles;
   const int64_t multiprocessors = queue.multiprocessors(), full = multiprocessors * 2;
   const int64_t blocks = shape.segments > 1 ? items * shape.segments : items < full ? items : full;
@@ -115,7 +126,7 @@ void start_narrow(Queue& queue, Work work) {
   // each.
   const bool alone =
       Weights::kExpanded && kN > 8 && kN <= 64 && shape.segments == 1 && blocks <= multiprocessors;
-  int64_t shared_bytes = kAtom + shape.stages * Stage::kBytes + factors;
+  int64_t shared_bytes = kAtom + shape.stages * Stage::kBytes + beyond;
   if (alone) shared_bytes = std::max(shared_bytes, kAloneSharedBytes);
   LaunchShape launched{.blocks = dim3(static_cast<unsigned>(blocks)),
                        .threads = kNarrowThreads,
@@ -148,10 +159,7 @@ void start_wide(Queue& queue, Work work) {
   shape.stages = stages_for(kSharedBytes - beyond, Stage::kBytes);
   const int64_t items = shape.groups * (shape.row_tiles / 2) * shape.token_tiles;
   const int64_t full = queue.multiprocessors() / 2;
-  // A box of 64 rows at the end of a group would reach into the next one.
   const Matrix y{work.output.y, shape.tokens, int64_t{1} * shape.groups * shape.rows, 2};
-  shape.staged =
-      work.output.y != nullptr && fits(y) && (shape.groups == 1 || shape.rows % kTileRows == 0);
   const CUtensorMap y_map = shape.staged ? map_of(y, kOutletTokens, kTileRows) : CUtensorMap{};
   launch(queue, work.operation, multiply_wide<Weights, kN, kSegmented>,
          {.blocks = dim3(static_cast<unsigned>(2 * (items < full ? items : full))),
@@ -207,7 +215,8 @@ void multiply(Queue& queue, Scratch& scratch, const Product& product) {
                             .row_tiles = plan.row_tiles,
                             .token_tiles = plan.token_tiles,
                             .chunks = static_cast<int>(parts_of(columns, kProductChunk)),
-                            .segments = plan.segments},
+                            .segments = plan.segments,
+                            .staged = stages_results(product, plan)},
                   .plan = plan,
                   .scales = {.scales = matrix.scales.data,
                              .row_blocks = static_cast<int>(blocks_of(matrix.rows)),

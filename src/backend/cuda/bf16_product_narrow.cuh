@@ -66,6 +66,47 @@ struct NarrowStage {
   static constexpr int kBytes = kWeightBytes + 2 * kTokenBytes;
 };
 
+// A tile's results on their way out: rows of 64 for each token, of which so many leave at once.
+template <int kN>
+constexpr int kNarrowOutletBytes = kN >= 16 ? kBoxRow* kN : 0;
+
+// A tile's sums go to device memory, in full lines. By the four warps that multiply.
+template <int kN>
+__device__ __forceinline__ void write_narrow(const ProductShape& shape, const ProductOutput& output,
+                                             const ProductTile& tile, uint8_t* outlet,
+                                             const float (&sums)[kN / 2]) {
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int row = tile.row + warp * 16 + lane / 4;
+  const float bias[2] = {output.bias_of(shape, tile.group, row),
+                         output.bias_of(shape, tile.group, row + 8)};
+  // As write_wide() arranges them.
+  const int token_of_lane = lane / 16 * 8 + lane % 8, to_piece = 2 * warp + lane / 8 % 2;
+  uint8_t* const to = outlet + token_of_lane * kBoxRow + (to_piece ^ token_of_lane % 8) * 16;
+  sync_threads_of(1, 128);  // the last tile's have left
+#pragma unroll
+  for (int pair = 0; pair < kN / 16; ++pair) {
+    uint32_t matrices[4];
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      const int i = pair * 8 + m * 2;
+      const __nv_bfloat162 both =
+          __floats2bfloat162_rn(sums[i] + bias[m % 2], sums[i + 1] + bias[m % 2]);
+      matrices[m] = reinterpret_cast<const uint32_t&>(both);
+    }
+    store_transposed(to + pair * 16 * kBoxRow, matrices);
+  }
+  sync_threads_of(1, 128);
+  const int piece = thread % 8, column = tile.group * shape.rows + tile.row + piece * 8;
+  const int64_t columns = int64_t{shape.groups} * shape.rows;
+#pragma unroll
+  for (int i = thread / 8; i < kN; i += 16) {
+    const int token = tile.tokens + i;
+    if (token >= shape.tokens) continue;
+    *reinterpret_cast<uint4*>(output.y + token * columns + column) =
+        *reinterpret_cast<const uint4*>(outlet + i * kBoxRow + (piece ^ i % 8) * 16);
+  }
+}
+
 // Segments' sums meet here: [kN][kPitch]. The pitch keeps a warp's stores free of bank conflicts.
 constexpr int kPartialPitch = kTileRows + 4;
 
@@ -125,7 +166,8 @@ __device__ __forceinline__ void multiply_narrow_tiles(
   } else if (warp < 4) {
     Weights weights;
     if constexpr (Weights::kExpanded) {
-      weights.scales.factors = reinterpret_cast<uint32_t*>(beyond_stages);
+      weights.scales.factors =
+          reinterpret_cast<uint32_t*>(beyond_stages + (shape.staged ? kNarrowOutletBytes<kN> : 0));
     }
     StagePlace place;
     for (int item = first_item; item < items; item += stride) {
@@ -184,6 +226,12 @@ __device__ __forceinline__ void multiply_narrow_tiles(
       wgmma_hold(sums);
       release_last();
       if (shape.segments > 1) break;
+      if constexpr (kN >= 16) {
+        if (shape.staged) {
+          write_narrow<kN>(shape, output, tile, beyond_stages, sums);
+          continue;
+        }
+      }
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
         const int row = tile.row + warp * 16 + lane / 4 + i / 2 % 2 * 8;

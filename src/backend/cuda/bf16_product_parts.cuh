@@ -24,7 +24,7 @@ struct ProductShape {
   int row_tiles, token_tiles;
   int chunks, segments;
   int stages;   // of shared memory
-  bool staged;  // BF16 results leave through shared memory: their rows fit the copy engine
+  bool staged;  // BF16 results leave through shared memory: whole tiles, in rows that fit copies
 };
 
 struct ProductOutput {
