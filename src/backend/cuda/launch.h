@@ -4,6 +4,13 @@
 // kernel calls wait_for_inputs() in all its threads before it reads or writes what another kernel
 // wrote or reads, and may call let_next_start() once it will not be long. What never changes -
 // weights - may be fetched before the wait.
+//
+// Waits are transitive: a kernel ends no sooner than its own wait, so behind the wait everything
+// started before is complete, not only what the kernel in front wrote. A kernel that runs beside
+// the one in front (bf16_product_beside.h, hyper_mixes.h) goes further and reads without a wait
+// what was written before that one: it starts when all blocks of that one have called
+// let_next_start(), behind their own waits, and takes what these waits made visible as visible to
+// itself. One of its blocks waits at its end, so that whoever waits for it waits for both.
 #pragma once
 
 #include <cuda_runtime.h>

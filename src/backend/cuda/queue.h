@@ -85,6 +85,8 @@ class Queue {
   HeldOperation& held() { return *held_; }
   void start_held();
   // Waits until everything started has run. A kernel that failed ends the program with its name.
+  // To be called before anything is written past the queue that operations read or write, such as
+  // pinned memory or weights: they may still run, or be held back.
   void wait();
   // Notes what was started so far; wait_for_noted() waits for that alone.
   void note();
