@@ -75,6 +75,32 @@ __device__ void order_brought_query(Shared& shared, int thread) {
   }
 }
 
+// By one thread: q of a token, in panels, announced at query_there.
+__device__ inline void bring_query(const CUtensorMap& queries, Shared& shared, int token) {
+  barrier_expect(&shared.query_there, kPanels * kPanelBytes);
+#pragma unroll 1
+  for (int panel = 0; panel < kPanels; ++panel) {
+    copy_box(shared.query + panel * kPanelBytes, queries, panel * 64, token * kHeads,
+             &shared.query_there);
+  }
+}
+
+// By all consumers: the first q of the block. A warp starts one copy after the other, so each has a
+// panel.
+__device__ inline void bring_first_query(const CUtensorMap& queries, Shared& shared, int token) {
+  static_assert(kPanels == kConsumerWarps);
+  if (threadIdx.x == 0) barrier_expect(&shared.query_there, kPanels * kPanelBytes);
+  if (threadIdx.x % 32 == 0) {
+    const int panel = threadIdx.x / 32;
+    copy_box(shared.query + panel * kPanelBytes, queries, panel * 64, token * kHeads,
+             &shared.query_there);
+  }
+  barrier_wait(&shared.query_there, 0);
+  order_brought_query<kConsumers>(shared, threadIdx.x);
+  fence_shared_for_async();
+  consumers_meet();
+}
+
 // By all consumers: q that is packed, waited for at query_there.
 __device__ inline void bring_packed_query(const AttentionParameters& of, Shared& shared) {
   static_assert(kPanels == PackedKeys::kPanels && kPanelBytes == PackedKeys::kPanelBytes);
@@ -274,7 +300,11 @@ class Producer {
         const Slots slots = find_slots<kHelpers>(of_, shared_, token_of(turn + 1), place, helper);
         announce(slots, place, helper, keys_from(slots));
         barrier_arrive(&shared_.keys_there);
-        if (helper == 0) bring_query(turn);
+        // When nothing is multiplied with this one's.
+        if (helper == 0) {
+          barrier_wait(&shared_.weights_there, turn & 1);
+          bring_query(queries_, shared_, token_of(turn + 1));
+        }
       }
       prepare_output(helper, turn);
       if (!last) {
@@ -315,17 +345,6 @@ class Producer {
 
   __device__ AttentionShare own_share(const Slots& slots) const {
     return attention_share(slots.window_groups(), slots.groups(), kBlocks, rank_);
-  }
-
-  // The next token's, when nothing is multiplied with this one's.
-  __device__ void bring_query(int turn) {
-    barrier_wait(&shared_.weights_there, turn & 1);
-    barrier_expect(&shared_.query_there, kPanels * kPanelBytes);
-#pragma unroll 1
-    for (int panel = 0; panel < kPanels; ++panel) {
-      copy_box(shared_.query + panel * kPanelBytes, queries_, panel * 64,
-               token_of(turn + 1) * kHeads, &shared_.query_there);
-    }
   }
 
   // Packed keys for both products, all at once: a lane of each warp starts every sixth copy. What

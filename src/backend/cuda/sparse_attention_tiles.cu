@@ -60,13 +60,17 @@ __device__ void share_weights(Shared& shared, const Slots& slots, int rank) {
 enum class Keys { rows, packed, packed_window };
 
 template <int kBlocks, Keys keys>
-__device__ void consume(const AttentionParameters& of, Shared& shared, int rank, int token,
-                        int stride, int tokens) {
+__device__ void consume(const AttentionParameters& of, const CUtensorMap& queries, Shared& shared,
+                        int rank, int token, int stride, int tokens) {
   const Place at;
   if constexpr (keys == Keys::rows) {
     wait_for_inputs();
     let_next_start();
-    order_query(of, shared, token);
+    if constexpr (kBlocks == 1) {
+      order_query(of, shared, token);
+    } else {
+      bring_first_query(queries, shared, token);
+    }
   } else {
     bring_packed_query(of, shared);
   }
@@ -142,7 +146,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (kBlocks > 1) cluster_arrive_without_writes();
   } else {
     take_registers<224>();
-    consume<kBlocks, keys>(of, shared, rank, token, stride, tokens);
+    consume<kBlocks, keys>(of, queries, shared, rank, token, stride, tokens);
   }
   // All blocks have what they are sent, so all this one sent has been read.
   if constexpr (kBlocks > 1) cluster_wait();
