@@ -40,11 +40,12 @@ class Bench {
     };
     // Where that is known already nothing is measured.
     if (sizes.empty() && !shows_picture() && !answers_examples()) return no_row();
+    progress("reading the weights");
+    const auto weights = model_.warm();
     progress("measuring the machine");
     report_.machine = measure_machine(team_, isa_, options_.machine);
+    measure_weights(team_, weights, report_.machine, options_.machine);
     if (callbacks_.on_machine) callbacks_.on_machine(report_.machine);
-    progress("reading the weights");
-    model_.warm();
     report_.notes = model_.notes;
     Summary summary(model_, report_.machine);
     for (const StepSize& size : sizes) run(size, summary);

@@ -129,7 +129,7 @@ Result<BenchModel> BenchModel::made(const std::filesystem::path& configuration,
   return model;
 }
 
-void BenchModel::warm() {
+std::vector<std::span<const std::byte>> BenchModel::warm() {
   constexpr int64_t kSmallTable = int64_t{1} << 30;
   int64_t wanted = 0;
   std::vector<std::span<const std::byte>> used;
@@ -144,7 +144,7 @@ void BenchModel::warm() {
     notes.push_back(fmt::format(
         "the weights, {:.1f} GB, do not fit into the {:.1f} GB of memory: steps read from the disk",
         static_cast<double>(wanted) / 1e9, static_cast<double>(available) / 1e9));
-    return;
+    return {};
   }
   volatile uint8_t sink = 0;
   for (const auto bytes : used) {
@@ -152,6 +152,7 @@ void BenchModel::warm() {
     for (size_t at = 0; at < bytes.size(); at += 4096) sum ^= static_cast<uint8_t>(bytes[at]);
     sink = sink ^ sum;
   }
+  return used;
 }
 
 std::string BenchModel::name_of(std::string_view operation, std::string_view variant,

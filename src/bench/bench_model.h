@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,8 +43,9 @@ struct BenchModel {
                                  const MemorySpace& memory);
 
   // Reads the weights that steps use once, so that no timed step waits for a disk; engram tables
-  // only where they are small. Leaves a note where they do not fit into memory.
-  void warm();
+  // only where they are small. Returns what is in memory now: nothing where they do not fit there,
+  // and a note says so.
+  std::vector<std::span<const std::byte>> warm();
 
   // "linear.wq_b", "sparse_attention.chosen": an operation with its weight or its way of working.
   std::string name_of(std::string_view operation, std::string_view variant,

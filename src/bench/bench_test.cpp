@@ -63,6 +63,27 @@ TEST(Machine, MeasuresOnlyWhatIsAsked) {
   for (const Peak& peak : machine.peaks) EXPECT_EQ(peak.path, machine.matmul_path);
 }
 
+TEST(Machine, ReadsWeightsWhereTheyLie) {
+  constexpr int64_t kBytes = 24 << 20;
+  const MachineOptions options{.seconds = 1e-3, .buffer_bytes = 8 << 20};
+  const std::vector<std::byte> memory(kBytes);
+  // Of any length, anywhere, in any order.
+  const std::span<const std::byte> all(memory);
+  const std::vector<std::span<const std::byte>> parts{all.subspan(10 << 20), all.subspan(1, 12345),
+                                                      all.subspan(12346, 10 << 20)};
+  for (int threads : {1, 3}) {
+    ThreadTeam team(threads);
+    Machine machine{.read_buffer_bytes = kBytes / 2};
+    measure_weights(team, parts, machine, options);
+    EXPECT_GT(machine.weights_bytes_per_second, 0);
+    Machine large{.read_buffer_bytes = 2 * kBytes};  // these would fit into a cache
+    measure_weights(team, parts, large, options);
+    EXPECT_EQ(large.weights_bytes_per_second, 0);
+    measure_weights(team, {}, large, options);
+    EXPECT_EQ(large.weights_bytes_per_second, 0);
+  }
+}
+
 TEST(Machine, CachesGrowWithTheirLevel) {
   const auto caches = cache_levels();
   for (size_t i = 1; i < caches.size(); ++i) {
@@ -78,6 +99,8 @@ TEST(Floors, AreTheLargerOfReadingAndComputing) {
   reading.add("linear", {.bytes_read = 200, .bytes_written = 100, .flops = 1000});
   EXPECT_DOUBLE_EQ(reading.seconds(), 3);
   EXPECT_EQ(reading.limit(), "memory");
+  EXPECT_DOUBLE_EQ(reading.seconds_reading_at(50), 6);
+  EXPECT_DOUBLE_EQ(reading.seconds_reading_at(1e9), 1);
   computing.add("linear", {.bytes_read = 100, .flops = 5000});
   EXPECT_DOUBLE_EQ(computing.seconds(), 5);
   EXPECT_EQ(computing.limit(), "fp32_fma");
@@ -113,6 +136,26 @@ TEST(Bench, HasRowsForEveryPhaseOfTheBuiltInModel) {
         "index_select.use/decode/tokens6/ctx600", "markov_step/draft/tokens6",
         "linear.main_proj/verify/tokens6", "keep_stream/shortcut/tokens6"}) {
     EXPECT_NE(find(*report, name), nullptr) << name;
+  }
+}
+
+// The built-in model's are few, so they are read apart only if the limit's buffer is small.
+TEST(Bench, HoldsRowsOfWeightsAgainstTheReadingOfThese) {
+  BenchOptions options = quick();
+  options.steps = {.phases = {Phase::decode}, .tokens = {1}, .contexts = {0}};
+  for (int64_t bytes : {int64_t{1} << 20, int64_t{64} << 20}) {
+    options.machine.buffer_bytes = bytes;
+    const auto report = run_bench(options);
+    ASSERT_TRUE(report.has_value()) << report.error().message;
+    const double rate = report->machine.weights_bytes_per_second;
+    EXPECT_EQ(rate > 0, bytes == 1 << 20);
+    const Row* head = find(*report, "head/decode/tokens1");
+    ASSERT_NE(head, nullptr);
+    ASSERT_EQ(head->percent_of_weights_limit.has_value(), rate > 0);
+    if (rate > 0) {
+      EXPECT_GT(*head->percent_of_weights_limit, 0);
+    }
+    EXPECT_FALSE(find(*report, "prepare_query/decode/tokens1")->percent_of_weights_limit);
   }
 }
 

@@ -60,21 +60,70 @@ int64_t buffer_bytes(const std::vector<CacheLevel>& caches, int64_t wanted) {
   return available > 0 ? std::max(std::min(bytes, available / 4), int64_t{64} << 20) : bytes;
 }
 
+// read_part(member, streams, sink) reads one member's part of `bytes`.
+template <class ReadPart>
+double bytes_per_second(ThreadTeam& team, int64_t bytes, const MachineOptions& options,
+                        const ReadPart& read_part) {
+  std::vector<Sink> sinks(static_cast<size_t>(team.size()));
+  double most = 0;
+  for (int streams : {1, 2, 4, 8}) {
+    const double seconds = best_of(options.clock, 3, 2 * options.seconds, [&] {
+      team.run([&](const TeamMember& member) {
+        read_part(member, streams, &sinks[static_cast<size_t>(member.index())]);
+      });
+    });
+    most = std::max(most, static_cast<double>(bytes) / seconds);
+  }
+  return most;
+}
+
 void measure_reading(ThreadTeam& team, Machine& machine, const MachineOptions& options) {
   const ReadBuffer buffer(team, buffer_bytes(machine.caches, options.buffer_bytes));
   machine.read_buffer_bytes = buffer.bytes();
   const cpu::LimitKernels& kernels = cpu::limit_kernels_for(machine.isa);
-  std::vector<Sink> sinks(static_cast<size_t>(team.size()));
-  for (int streams : {1, 2, 4, 8}) {
-    const double seconds = best_of(options.clock, 3, 2 * options.seconds, [&] {
-      team.run([&](const TeamMember& member) {
-        kernels.read(buffer.part_of(member), buffer.part_bytes(), streams,
-                     &sinks[static_cast<size_t>(member.index())]);
+  machine.read_bytes_per_second = bytes_per_second(
+      team, buffer.bytes(), options, [&](const TeamMember& member, int streams, Sink* sink) {
+        kernels.read(buffer.part_of(member), buffer.part_bytes(), streams, sink);
       });
-    });
-    machine.read_bytes_per_second =
-        std::max(machine.read_bytes_per_second, static_cast<double>(buffer.bytes()) / seconds);
+}
+
+using Bytes = std::span<const std::byte>;
+
+// What lies side by side as one.
+std::vector<Bytes> joined(std::vector<Bytes> parts) {
+  std::ranges::sort(parts, {}, [](Bytes part) { return part.data(); });
+  std::vector<Bytes> out;
+  for (Bytes part : parts) {
+    if (!out.empty() && part.data() <= out.back().data() + out.back().size() + kPage) {
+      const std::byte* end =
+          std::max(part.data() + part.size(), out.back().data() + out.back().size());
+      out.back() = {out.back().data(), end};
+    } else {
+      out.push_back(part);
+    }
   }
+  return out;
+}
+
+// Whole pages of them, in pieces that some streams divide evenly; no more than are read in some
+// tenths of a second, from all over.
+std::vector<Bytes> pieces_of(std::span<const Bytes> parts) {
+  constexpr int64_t kUnit = 8 * kPage, kPiece = 128 * kUnit, kMost = int64_t{8} << 30;
+  std::vector<Bytes> pieces;
+  for (Bytes part : joined({parts.begin(), parts.end()})) {
+    const auto start = reinterpret_cast<uintptr_t>(part.data());
+    const auto skipped = static_cast<int64_t>((start + kPage - 1) / kPage * kPage - start);
+    int64_t left = (std::ssize(part) - skipped) / kUnit * kUnit;
+    for (const std::byte* at = part.data() + skipped; left > 0; at += kPiece, left -= kPiece) {
+      pieces.emplace_back(at, static_cast<size_t>(std::min(left, kPiece)));
+    }
+  }
+  const int64_t every = std::max<int64_t>(1, std::ssize(pieces) / (kMost / kPiece));
+  std::vector<Bytes> chosen;
+  for (int64_t i = 0; i < std::ssize(pieces); i += every) {
+    chosen.push_back(pieces[static_cast<size_t>(i)]);
+  }
+  return chosen;
 }
 
 double operations_per_second(ThreadTeam& team, const cpu::PeakLoop& loop,
@@ -130,6 +179,22 @@ Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options
     }
   }
   return machine;
+}
+
+void measure_weights(ThreadTeam& team, std::span<const std::span<const std::byte>> weights,
+                     Machine& machine, const MachineOptions& options) {
+  const std::vector<Bytes> pieces = pieces_of(weights);
+  int64_t bytes = 0;
+  for (Bytes piece : pieces) bytes += std::ssize(piece);
+  if (bytes < machine.read_buffer_bytes) return;
+  const cpu::LimitKernels& kernels = cpu::limit_kernels_for(machine.isa);
+  machine.weights_bytes_per_second = bytes_per_second(
+      team, bytes, options, [&](const TeamMember& member, int streams, Sink* sink) {
+        for (size_t i = static_cast<size_t>(member.index()); i < pieces.size();
+             i += static_cast<size_t>(member.count())) {
+          kernels.read(pieces[i].data(), std::ssize(pieces[i]), streams, sink);
+        }
+      });
 }
 
 }  // namespace cachalot::bench

@@ -1,7 +1,9 @@
 // What this machine allows, measured: the limits every row is held against.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,8 @@ struct Machine {
   int threads = 1;
   double read_bytes_per_second = 0;  // from memory, all threads
   int64_t read_buffer_bytes = 0;
+  // The same of the model's weights, in the pages they are in; 0: not measured.
+  double weights_bytes_per_second = 0;
   std::vector<Peak> peaks;
   std::vector<CacheLevel> caches;
   std::string matmul_path;  // what matrix products of `isa` run on
@@ -56,6 +60,12 @@ struct MachineOptions {
 
 // About two seconds. The team is the one the operations will run on.
 Machine measure_machine(ThreadTeam& team, Isa isa, const MachineOptions& options = {});
+
+// How fast these parts of memory are read: pages of files are small ones, and a host's memory may
+// be faster in one place than in another, so what holds for a buffer need not hold for them. Where
+// there are less than the buffer's bytes nothing is measured, for caches may hold them.
+void measure_weights(ThreadTeam& team, std::span<const std::span<const std::byte>> weights,
+                     Machine& machine, const MachineOptions& options = {});
 
 // From sysfs, of the CPUs this process may use, by level; empty where that tells nothing.
 std::vector<CacheLevel> cache_levels();

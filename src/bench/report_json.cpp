@@ -32,14 +32,18 @@ Json machine_json(const Machine& machine) {
             {"launch_seconds", machine.launch_seconds},
             {"peaks", peaks}};
   }
-  return {{"processor", machine.processor},
-          {"isa", name_of(machine.isa)},
-          {"threads", machine.threads},
-          {"read_bytes_per_second", machine.read_bytes_per_second},
-          {"read_buffer_bytes", machine.read_buffer_bytes},
-          {"matmul_path", machine.matmul_path},
-          {"peaks", peaks},
-          {"caches", caches}};
+  Json json{{"processor", machine.processor},
+            {"isa", name_of(machine.isa)},
+            {"threads", machine.threads},
+            {"read_bytes_per_second", machine.read_bytes_per_second},
+            {"read_buffer_bytes", machine.read_buffer_bytes},
+            {"matmul_path", machine.matmul_path},
+            {"peaks", peaks},
+            {"caches", caches}};
+  if (machine.weights_bytes_per_second > 0) {
+    json["weights_bytes_per_second"] = machine.weights_bytes_per_second;
+  }
+  return json;
 }
 
 Json row_json(const Row& row) {
@@ -57,6 +61,9 @@ Json row_json(const Row& row) {
   if (row.tokens_per_second) json["tokens_per_second"] = *row.tokens_per_second;
   if (row.outside_streaming) json["outside_streaming"] = *row.outside_streaming;
   if (row.between_operations) json["between_operations"] = *row.between_operations;
+  if (row.percent_of_weights_limit) {
+    json["percent_of_weights_limit"] = *row.percent_of_weights_limit;
+  }
   return json;
 }
 

@@ -70,6 +70,29 @@ TEST(ReportJson, HoldsAGpu) {
   EXPECT_FALSE(json["rows"][0].contains("between_operations"));
 }
 
+TEST(ReportJson, SaysHowWeightsAreReadWhereThatWasMeasured) {
+  const auto without = nlohmann::json::parse(json_of(report()));
+  EXPECT_FALSE(without["machine"].contains("weights_bytes_per_second"));
+  EXPECT_FALSE(without["rows"][0].contains("percent_of_weights_limit"));
+  Report uneven = report();
+  uneven.machine.weights_bytes_per_second = 5e9;
+  uneven.rows[0].percent_of_weights_limit = 175;
+  const auto json = nlohmann::json::parse(json_of(uneven));
+  EXPECT_EQ(json["machine"]["weights_bytes_per_second"], 5e9);
+  EXPECT_EQ(json["rows"][0]["percent_of_weights_limit"], 175);
+  EXPECT_NE(machine_text(uneven.machine).find("weights, where they lie 5.00 GB/s"),
+            std::string::npos);
+}
+
+TEST(Table, SaysAnotherShareOfReadingWeightsOnlyWhereItDiffers) {
+  Row same = row("experts/decode/tokens1", 1e-3), other = same;
+  same.percent_of_weights_limit = 89;
+  other.percent_of_weights_limit = 60.4;
+  EXPECT_EQ(table_line(same, Columns::limits).find("weights can"), std::string::npos);
+  EXPECT_NE(table_line(other, Columns::limits).find(", 60% of what the weights can be read at\n"),
+            std::string::npos);
+}
+
 TEST(ReportJson, IsReadBackForAComparison) {
   const auto rows = parse_report(json_of(report()), "old.json");
   ASSERT_TRUE(rows.has_value()) << rows.error().message;

@@ -27,6 +27,11 @@ class Floor {
   void add(std::string_view operation, const Cost& cost);
 
   double seconds() const { return std::max(memory_, arithmetic_seconds()); }
+  // Where memory is read so fast instead.
+  double seconds_reading_at(double bytes_per_second) const {
+    return std::max(memory_ * machine_.read_bytes_per_second / bytes_per_second,
+                    arithmetic_seconds());
+  }
   // "memory", or the path that takes most of the arithmetic.
   std::string limit() const;
 
@@ -54,6 +59,9 @@ struct Row {
   std::optional<double> outside_streaming;
   // The share of a step's time by which it is longer than its operations, timed apart (on a GPU).
   std::optional<double> between_operations = {};
+  // As percent_of_limit, where weights take the most of the time and were read apart: the floor of
+  // memory that is read as these are.
+  std::optional<double> percent_of_weights_limit = {};
 };
 
 struct Report {

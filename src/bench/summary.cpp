@@ -37,6 +37,7 @@ std::string times(int64_t count, std::string_view what) {
 void Summary::Sample::add(const timed::Record& record) {
   floor.add(record.operation, record.cost);
   floor_seconds = floor.seconds();
+  if (weights_rate > 0) weights_floor_seconds = floor.seconds_reading_at(weights_rate);
   bytes += static_cast<double>(record.cost.bytes());
   flops += static_cast<double>(record.cost.flops);
   if (is_matrix_product(record.operation)) streaming_seconds += record.seconds;
@@ -44,7 +45,8 @@ void Summary::Sample::add(const timed::Record& record) {
 
 void Summary::Sample::divide_by(int64_t count) {
   const double share = 1 / static_cast<double>(count);
-  for (double* value : {&seconds, &streaming_seconds, &bytes, &flops, &floor_seconds}) {
+  for (double* value :
+       {&seconds, &streaming_seconds, &bytes, &flops, &floor_seconds, &weights_floor_seconds}) {
     *value *= share;
   }
 }
@@ -60,6 +62,9 @@ Row Summary::row_of(std::string name, std::string shape, const std::vector<Sampl
     if (percent <= row.percent_of_limit && !row.limit.empty()) continue;
     row.percent_of_limit = percent;
     row.limit = sample.floor.limit();
+    if (sample.weights_floor_seconds > 0 && sample.streaming_seconds > sample.seconds / 2) {
+      row.percent_of_weights_limit = 100 * sample.weights_floor_seconds / sample.seconds;
+    }
   }
   row.seconds = median(seconds);
   row.best_seconds = std::ranges::min(seconds);

@@ -24,12 +24,15 @@ class Summary {
  private:
   // One repetition's part in a row.
   struct Sample {
-    explicit Sample(const Machine& machine) : floor(machine) {}
+    explicit Sample(const Machine& machine)
+        : weights_rate(machine.weights_bytes_per_second), floor(machine) {}
 
     void add(const timed::Record& record);
     void divide_by(int64_t count);
 
     double seconds = 0, streaming_seconds = 0, bytes = 0, flops = 0, floor_seconds = 0;
+    double weights_floor_seconds = 0;  // 0: there is none
+    double weights_rate;
     Floor floor;
   };
 

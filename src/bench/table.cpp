@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 
 namespace cachalot::bench {
@@ -25,6 +26,9 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{} KiB", bytes >> 10);
 }
 
+// Less is not worth a word.
+constexpr double kNotable = 0.05;
+
 std::string more_of(const Row& row) {
   std::string more;
   if (row.tokens_per_second) more += fmt::format(" {:.4g} tok/s", *row.tokens_per_second);
@@ -35,6 +39,11 @@ std::string more_of(const Row& row) {
   if (row.between_operations) {
     more += fmt::format("{} {:.0f}% between operations", more.empty() ? "" : ",",
                         *row.between_operations * 100);
+  }
+  if (row.percent_of_weights_limit &&
+      std::abs(*row.percent_of_weights_limit / row.percent_of_limit - 1) > kNotable) {
+    more += fmt::format("{} {:.0f}% of what the weights can be read at", more.empty() ? "" : ",",
+                        *row.percent_of_weights_limit);
   }
   return more;
 }
@@ -60,6 +69,10 @@ std::string machine_text(const Machine& machine) {
                                  machine.threads, machine.threads == 1 ? "" : "s");
   text +=
       fmt::format("  {:<24}{}\n", "read from memory", bytes_rate(machine.read_bytes_per_second));
+  if (machine.weights_bytes_per_second > 0) {
+    text += fmt::format("  {:<24}{}\n", "weights, where they lie",
+                        bytes_rate(machine.weights_bytes_per_second));
+  }
   for (const Peak& peak : machine.peaks) {
     text += fmt::format(
         "  {:<24}{}{}\n", fmt::format("{} ({})", peak.path, name_of(peak.isa)),
@@ -99,7 +112,6 @@ std::string table_line(const Row& row, Columns columns) {
 }
 
 std::string comparison_text(const std::vector<OldRow>& old_rows, const std::vector<Row>& rows) {
-  constexpr double kNotable = 0.05;
   std::map<std::string, double> old_seconds;
   for (const OldRow& row : old_rows) old_seconds[row.name] = row.best_seconds;
   std::string text = fmt::format("{:<50} {:>9} {:>9} {:>7}\n", "row", "old", "new", "new/old");
