@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/cpu_info.h"
 #include "checkpoint/checkpoint.h"
 #include "default_model.h"
 #include "engine/stored_weights.h"
@@ -148,6 +149,10 @@ void add_prefill_options(CLI::App& command, ModelOptions& options) {
 Result<OpenedModel> open_model(const ModelOptions& options) {
   check_memory_options(options);
   check_prefill_options(options);
+  if (const int cpus = cpus_at_once(); options.threads > cpus) {
+    report("warning: --threads {}: more threads than CPUs for this process ({}) make it slower\n",
+           options.threads, cpus);
+  }
   CACHALOT_OK(check_folder(options.model));
   CACHALOT_OK(check_expert_profile_out(options.storage));
   CACHALOT_OK(place_memory(options.memory));

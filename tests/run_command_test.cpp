@@ -171,6 +171,8 @@ TEST_F(RunCommand, NamesWhatIsWrongWithTheInput) {
 
 TEST_F(RunCommand, NamesWhatIsWrongWithTheModel) {
   expect_error("run -m /nonexistent Hi", 1, "/nonexistent: expected a model folder");
+  expect_error("run -m /nonexistent --threads 1024 Hi", 1,
+               "warning: --threads 1024: more threads than CPUs");
   expect_error("run -m " + folder_.string() + " Hi", 1, "config.json");
 }
 
