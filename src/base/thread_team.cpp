@@ -9,7 +9,7 @@
 namespace cachalot {
 namespace {
 
-int spins_for(int threads, int spins) { return threads <= cpus_at_once() ? spins : 0; }
+bool has_cpus_for(int threads) { return threads <= cpus_at_once(); }
 
 int team_size(int threads) {
   CACHALOT_CHECK(threads >= 0, "{} threads", threads);
@@ -22,12 +22,16 @@ void pause() {
 #endif
 }
 
-void wait_while(const std::atomic<uint32_t>& word, uint32_t value, int spins) {
+bool spin_while(const std::atomic<uint32_t>& word, uint32_t value, int spins) {
   for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != value) return;
+    if (word.load(std::memory_order_acquire) != value) return false;
     pause();
   }
-  word.wait(value, std::memory_order_acquire);
+  return true;
+}
+
+void wait_while(const std::atomic<uint32_t>& word, uint32_t value, int spins) {
+  if (spin_while(word, value, spins)) word.wait(value, std::memory_order_acquire);
 }
 
 void pin_to(int cpu) {
@@ -55,7 +59,11 @@ void TeamBarrier::gather(int member) {
   std::atomic<uint32_t>& own = arrived_[member].count;
   const uint32_t before = own.load(std::memory_order_relaxed);
   for (int i = kBelow * member + 1; i <= kBelow * (member + 1) && i < members_; ++i) {
-    wait_while(arrived_[i].count, before, spins_);
+    const std::atomic<uint32_t>& other = arrived_[i].count;
+    if (!spin_while(other, before, spins_)) continue;
+    const double start = wall_seconds();
+    other.wait(before, std::memory_order_acquire);
+    if (member == 0) slept_ += wall_seconds() - start;
   }
   if (member == 0) {
     own.store(before + 1, std::memory_order_relaxed);
@@ -76,7 +84,10 @@ void TeamBarrier::wait(int member) {
 }
 
 ThreadTeam::ThreadTeam(int threads, int spins)
-    : size_(team_size(threads)), spins_(spins_for(size_, spins)), barrier_(size_, spins_) {
+    : size_(team_size(threads)),
+      spins_(has_cpus_for(size_) ? spins : 0),
+      barrier_(size_, spins_),
+      late_(size_, has_cpus_for(size_) ? LateMembers::kRuns : 1) {
   const std::vector<int> cpus = available_cpus();
   const bool pinned = size_ <= static_cast<int>(cpus.size());
   try {
@@ -103,7 +114,10 @@ void ThreadTeam::run_job(Job job, void* function) {
     epoch_.notify_all();
   }
   job(function, TeamMember(0, size_, &barrier_));
-  if (size_ > 1) barrier_.gather(0);
+  if (size_ > 1) {
+    barrier_.gather(0);
+    if (const double slept = barrier_.take_slept(); slept > 0) late_.add(slept);
+  }
   running_.store(false, std::memory_order_release);
 }
 

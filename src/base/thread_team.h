@@ -11,7 +11,10 @@
 #include <memory>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
+
+#include "base/late_members.h"
 
 namespace cachalot {
 
@@ -27,6 +30,9 @@ class TeamBarrier {
   // The same for member 0, which alone waits for the others.
   void gather(int member);
 
+  // For how long member 0 has slept since this was asked last.
+  double take_slept() { return std::exchange(slept_, 0); }
+
  private:
   struct alignas(64) Arrivals {
     std::atomic<uint32_t> count{0};
@@ -36,6 +42,7 @@ class TeamBarrier {
   const int spins_;
   const std::unique_ptr<Arrivals[]> arrived_;  // how often each has come
   alignas(64) std::atomic<uint32_t> phase_{0};
+  alignas(64) double slept_ = 0;  // member 0's; nobody else may wait for the line it lies in
 };
 
 // What a function run by the team knows of its place in it.
@@ -70,6 +77,9 @@ class ThreadTeam {
 
   int size() const { return size_; }
 
+  // Whether the caller is faster alone for now, as others use the CPUs (base/late_members.h).
+  bool keeps_away() { return late_.keep_away(); }
+
   // Calls fn(const TeamMember&) on every member and returns when all have finished. fn must not
   // throw. A run inside a run, or two at once, is a bug.
   template <class F>
@@ -78,7 +88,7 @@ class ThreadTeam {
             const_cast<void*>(static_cast<const void*>(std::addressof(fn))));
   }
 
-  // The same on the calling thread alone, for work too small to share.
+  // The same on the calling thread alone, for work too small to share or while keeps_away().
   template <class F>
   void run_alone(F&& fn) {
     fn(TeamMember(0, 1, nullptr));
@@ -93,6 +103,7 @@ class ThreadTeam {
   const int size_;
   const int spins_;
   TeamBarrier barrier_;
+  LateMembers late_;
   Job job_ = nullptr;  // null with a new epoch: stop
   void* function_ = nullptr;
   std::atomic<bool> running_{false};

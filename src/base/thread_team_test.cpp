@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +64,17 @@ TEST(ThreadTeam, RunAloneStaysOnTheCallingThread) {
     EXPECT_EQ(member.count(), 1);
     member.barrier();
   });
+}
+
+TEST(ThreadTeam, KeepsAwayWhereOthersComeLate) {
+  ThreadTeam team(2);
+  EXPECT_FALSE(team.keeps_away());
+  for (int round = 0; round < 20; ++round) {
+    team.run([](const TeamMember& member) {
+      if (member.index() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    });
+  }
+  EXPECT_TRUE(team.keeps_away());
 }
 
 TEST(ThreadTeamDeathTest, NestedRunIsABug) {

@@ -40,10 +40,11 @@ class Queue {
   WeightStore* store() const { return store_; }
 
   // Runs fn(const TeamMember&) on the team, or on the calling thread alone when `work`
-  // (multiply-adds or elements, roughly) is too small to pay for waking the others.
+  // (multiply-adds or elements, roughly) is too small to pay for waking the others, or while these
+  // come too late.
   template <class F>
   void run(int64_t work, F&& fn) {
-    if (work < kSmallWork) {
+    if (work < kSmallWork || team_.keeps_away()) {
       team_.run_alone(fn);
     } else {
       team_.run(fn);

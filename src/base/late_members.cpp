@@ -1,0 +1,22 @@
+#include "base/late_members.h"
+
+namespace cachalot {
+
+void LateMembers::add(double slept) {
+  slept_ += slept;
+  ++runs_;
+  const double now = clock_(), seconds = now - start_;
+  if (runs_ < least_runs_ || seconds < kLeastSeconds) return;
+  if (slept_ * members_ > seconds * (members_ - 1)) away_until_ = now + kTimesAway * seconds;
+  look_anew(now);
+}
+
+bool LateMembers::still_away() {
+  const double now = clock_();
+  if (now < away_until_) return true;
+  away_until_ = 0;
+  look_anew(now);
+  return false;
+}
+
+}  // namespace cachalot
