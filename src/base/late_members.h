@@ -28,6 +28,8 @@ class LateMembers {
  private:
   static constexpr double kLeastSeconds = 0.02;
   static constexpr double kTimesAway = 10;
+  // A process that was stopped for minutes has found out nothing.
+  static constexpr double kLongestWait = 0.5, kLongestAway = 2;
 
   bool still_away();
   void look_anew(double now) {

@@ -56,6 +56,19 @@ TEST_F(LateMembersTest, OneLongWaitIsNotEnough) {
   EXPECT_FALSE(late.keep_away());
 }
 
+TEST_F(LateMembersTest, AProcessThatWasStoppedIsNotAloneForLong) {
+  for (const int members : {2, 16}) {
+    LateMembers late(members, LateMembers::kRuns, [] { return now; });
+    now += 300;
+    late.add(300);
+    run(late, 15, 1e-6);
+    now += 2.1;
+    EXPECT_FALSE(late.keep_away()) << members;
+    run(late, 1000, 1e-6);
+    EXPECT_FALSE(late.keep_away()) << members;
+  }
+}
+
 TEST_F(LateMembersTest, OneLongWaitIsEnoughWhereSomeAreAlwaysLate) {
   LateMembers late(1000, 1, [] { return now; });
   now += 0.5;
