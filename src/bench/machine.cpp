@@ -89,12 +89,16 @@ void measure_reading(ThreadTeam& team, Machine& machine, const MachineOptions& o
 
 using Bytes = std::span<const std::byte>;
 
-// What lies side by side as one.
+uintptr_t page_of(const std::byte* byte) { return reinterpret_cast<uintptr_t>(byte) / kPage; }
+
+// What lies side by side as one: with no whole page of something else between, which may not be
+// there.
 std::vector<Bytes> joined(std::vector<Bytes> parts) {
   std::ranges::sort(parts, {}, [](Bytes part) { return part.data(); });
   std::vector<Bytes> out;
   for (Bytes part : parts) {
-    if (!out.empty() && part.data() <= out.back().data() + out.back().size() + kPage) {
+    if (!out.empty() &&
+        page_of(part.data()) <= page_of(out.back().data() + out.back().size() - 1) + 1) {
       const std::byte* end =
           std::max(part.data() + part.size(), out.back().data() + out.back().size());
       out.back() = {out.back().data(), end};
