@@ -8,11 +8,11 @@
 
 namespace cachalot {
 
-// The released model's values.
 // What a budget may limit a picture's tokens to: one cell, its newline and the delimiters; a span
 // that a step's indices reach.
 inline constexpr int64_t kSmallestTokens = 4, kLargestTokens = 1 << 20;
 
+// The released model's values.
 struct ImageBudget {
   int64_t patch = 14;           // pixels of a patch's side
   int64_t downsample = 3;       // patches of a token's side

@@ -100,6 +100,7 @@ void start_alone(Queue& queue, const HeldQueries& queries) { start_queries(queue
 void prepare_query(Queue& queue, const PrepareQueryArgs& args) {
   check_shapes(args);
   const int64_t tokens = args.rows.tokens(), pairs = args.frequencies.extent(0);
+  CACHALOT_CHECK(pairs > 0, "prepare_query: no channels to turn");
   // The product that makes q turns it too.
   const auto product = queue.held().take<LinearArgs>([&](const LinearArgs& held) {
     return args.q.present() && held.y.data == args.q.data && held.norm.absent() &&

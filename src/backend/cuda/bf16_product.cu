@@ -76,7 +76,7 @@ struct Work {
 constexpr int64_t kSharedBytes = 226 << 10;
 // So that a block of the next kernel fits beside: it fetches weights while this one ends.
 constexpr int64_t kNarrowSharedBytes = 108 << 10;
-// So that none does.
+// So that no second block of the same kernel does.
 constexpr int64_t kAloneSharedBytes = 118 << 10;
 constexpr int64_t kAtom = 1024;
 

@@ -105,9 +105,9 @@ __device__ void multiply(Shared& shared) {
 // What the kernel does besides the sums.
 enum class Start {
   alone,
-  // The kernel in front lets this one start when all its blocks have waited, so that all before it
-  // have ended; this one needs nothing else. Whoever waits for this one waits for both, because the
-  // first block does.
+  // The first of the kernels in front lets the next start when all its blocks have waited, so that
+  // all before it have ended; this one needs nothing else. Whoever waits for this one waits for
+  // them too, because the first block does.
   beside,
   sums_beside,  // and another kernel computes the coefficients
 };

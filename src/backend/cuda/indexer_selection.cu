@@ -268,6 +268,8 @@ __global__ void __launch_bounds__(kThreads)
   clear(shared.totals);
   if (threadIdx.x == 0) {
     shared.digit = 0, shared.highest = 0, shared.few_count = 0;
+    // Where fewer than k have a number, nothing finds a digit.
+    shared.above = 0, shared.equal = 0;
   }
   // No kernel writes positions. Candidates are older than the kernel before this one, which writes
   // scores alone and, where there are some, let this one start after its own wait.

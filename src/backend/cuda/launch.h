@@ -9,8 +9,9 @@
 // started before is complete, not only what the kernel in front wrote. A kernel that runs beside
 // the one in front (bf16_product_beside.h, hyper_mixes.h) goes further and reads without a wait
 // what was written before that one: it starts when all blocks of that one have called
-// let_next_start(), behind their own waits, and takes what these waits made visible as visible to
-// itself. One of its blocks waits at its end, so that whoever waits for it waits for both.
+// let_next_start(), and takes what was visible then as visible to itself. So the call must stand
+// behind these blocks' waits, or behind those of the kernel before them, if that calls it behind
+// its own (route.cu). One block of it waits at its end, so that whoever waits for it waits for all.
 #pragma once
 
 #include <cuda_runtime.h>

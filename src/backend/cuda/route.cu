@@ -53,7 +53,8 @@ void route(Queue& queue, const RouteArgs& args) {
          {.blocks = dim3((tokens + kWarps - 1) / kWarps), .threads = 32 * kWarps}, Routing(args),
          products);
   // Behind the choice, which need not wait for them. They start once its blocks have, and those
-  // once all blocks of the product have waited.
+  // once all blocks of the product have waited: every product of more than kMostMixTokens tokens
+  // that writes no window lets them start behind its wait.
   if (mixes) start_mixes_beside(queue, *mixes);
 }
 
