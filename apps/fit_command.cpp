@@ -84,17 +84,19 @@ void print_placement(const Fit& fit, const FitRequest& request) {
              "most while loading", size_text(fit.in_memory()));
 }
 
+// Ends a line on what a step reads; nothing where that is some rows alone.
+std::string disk_text(double bytes, const FitRequest& request) {
+  if (bytes < 1e6) return {};
+  const std::string text = fmt::format(", {:.2f} GB from disk", bytes / 1e9);
+  if (request.disk_bytes_per_second == 0) return text;
+  return text + fmt::format(" at {:.1f} GB/s", request.disk_bytes_per_second / 1e9);
+}
+
 void print_speed(const Fit& fit, const FitRequest& request) {
   fmt::print("a step of {} sequence{} reads {:.2f} GB from memory at {:.1f} GB/s",
              request.sequences, request.sequences == 1 ? "" : "s", fit.bytes_from_memory / 1e9,
              request.memory_bytes_per_second / 1e9);
-  if (fit.bytes_from_disk >= 1e6) {
-    fmt::print(", {:.2f} GB from disk", fit.bytes_from_disk / 1e9);
-    if (request.disk_bytes_per_second > 0) {
-      fmt::print(" at {:.1f} GB/s", request.disk_bytes_per_second / 1e9);
-    }
-  }
-  fmt::print("\n");
+  fmt::print("{}\n", disk_text(fit.bytes_from_disk, request));
   if (fit.tokens_per_second > 0) {
     fmt::print(
         "decode: at most {:.2f} tokens/s, every expert as likely as another (real routing "
@@ -142,13 +144,17 @@ void print_gpu(const GpuFit& fit, const FitCommandOptions& options, const FitReq
   fmt::print("{:.1f} % of the tokens' choices are experts there{}\n", 100 * fit.choices_on_gpu,
              options.expert_profile.empty() ? ", if every expert is as likely as another" : "");
   const bool streamed = options.experts == "stream";
-  fmt::print("{:<34} {:>10}{}\n", "experts left to the host", size_text(fit.experts_of_host),
-             fit.experts_of_host > request.memory
-                 ? "   more than its memory: the estimate leaves out that they come from disk"
-                 : "");
-  fmt::print("a step reads {:.2f} GB from the GPU's memory, {:.2f} GB from the host's{}\n",
-             fit.bytes_from_gpu / 1e9, fit.bytes_from_host / 1e9, streamed ? ", over the bus" : "");
-  if (fit.tokens_per_second > 0) {
+  fmt::print("{:<34} {:>10}\n", "experts left to the host", size_text(fit.experts_of_host));
+  fmt::print("{:<34} {:>10} of {}\n", "in the host's memory", size_text(fit.host.in_memory()),
+             size_text(request.memory));
+  fmt::print("{:<34} {:>10}\n", "left on disk",
+             size_text(fit.host.experts_on_disk + fit.host.rows_on_disk));
+  fmt::print("a step reads {:.2f} GB from the GPU's memory, {:.2f} GB from the host's{}{}\n",
+             fit.bytes_from_gpu / 1e9, fit.bytes_from_host / 1e9, streamed ? ", over the bus" : "",
+             disk_text(fit.bytes_from_disk, request));
+  if (fit.host.experts_on_disk > 0 && request.disk_bytes_per_second == 0) {
+    fmt::print("decode: give the disk's speed with --disk GB/s to have an estimate\n");
+  } else if (fit.tokens_per_second > 0) {
     fmt::print("decode: at most {:.2f} tokens/s with {:.0f} GB/s there and {:.1f} GB/s {}\n",
                fit.tokens_per_second, options.gpu_gigabytes_per_second,
                streamed ? options.bus_gigabytes_per_second : request.memory_bytes_per_second / 1e9,
@@ -169,7 +175,13 @@ nlohmann::ordered_json gpu_json(const GpuFit& fit) {
           {"workspace", fit.workspace},
           {"experts_of_host", fit.experts_of_host},
           {"bytes_from_gpu_per_step", fit.bytes_from_gpu},
+          {"host_fits", fit.host.fits},
+          {"host_least_memory", fit.host.least_memory},
+          {"host_in_memory", fit.host.in_memory()},
+          {"host_experts_on_disk", fit.host.experts_on_disk},
+          {"host_rows_on_disk", fit.host.rows_on_disk},
           {"bytes_from_host_per_step", fit.bytes_from_host},
+          {"bytes_from_disk_per_step", fit.bytes_from_disk},
           {"tokens_per_second", fit.tokens_per_second}};
 }
 
@@ -254,7 +266,7 @@ Status run_command(const FitCommandOptions& options) {
   const Fit result = fit(config, request);
   if (gpu) {
     estimate_speed(*gpu, config, request, gpu_wanted);
-    if (options.experts == "stream" && gpu->experts_of_host > request.memory) {
+    if (options.experts == "stream" && !gpu->host.fits) {
       return fail(
           "it does not fit: streamed experts lie in the host's memory, {} of them, {} are there; "
           "leave more to the GPU with --gpu-memory, or use --experts auto",
@@ -267,6 +279,12 @@ Status run_command(const FitCommandOptions& options) {
     print_parts(result);
   }
   // A GPU takes what the host need not hold.
+  if (gpu && !gpu->host.fits) {
+    return fail(
+        "it does not fit: {} of the host's memory are the least beside the GPU, {} are there; "
+        "leave more to the GPU with --gpu-memory, or the drafts out with --no-drafts",
+        size_text(gpu->host.least_memory), size_text(request.memory));
+  }
   if (!result.fits && !gpu) {
     return fail(
         "it does not fit: {} of memory are the least for {} sequence{} of {} positions, {} are "

@@ -350,6 +350,12 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
   // What it would be without a GPU is another question.
   EXPECT_EQ(streamed.find("most while loading"), std::string::npos) << streamed;
   EXPECT_EQ(program(on_gpu + "--ram 8GiB").exit_code, 0);
+  const ProgramResult small_host = program(on_gpu + "--ram 2GB --experts cpu");
+  EXPECT_EQ(small_host.exit_code, 1);
+  EXPECT_NE(small_host.err.find("of the host's memory are the least"), std::string::npos);
+  EXPECT_NE(
+      program(on_gpu + "--gpu-bandwidth 4500 --disk 5 --ram 100GB").out.find("GB from disk at"),
+      std::string::npos);
   EXPECT_NE(streamed.find("run with --device cuda --gpu-memory 141000000000 --experts stream\n"),
             std::string::npos)
       << streamed;

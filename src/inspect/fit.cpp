@@ -61,7 +61,27 @@ int64_t cache_bytes(const ModelConfig& config, const FitRequest& request) {
   return Caches::bytes_of(config, options);
 }
 
+double part_of(int64_t some, int64_t others) {
+  return some > 0 ? static_cast<double>(some) / static_cast<double>(some + others) : 0;
+}
+
 }  // namespace
+
+double HostMemory::experts_missed() const { return part_of(experts_on_disk, experts_in_memory); }
+
+double HostMemory::rows_missed() const { return part_of(rows_on_disk, rows_in_memory); }
+
+HostMemory divide_memory(int64_t memory, const HostPart& part) {
+  HostMemory result{.resident = part.resident};
+  result.least_memory = part.resident + part.chosen_of_layer;
+  result.fits = result.least_memory <= memory;
+  const int64_t left = std::max<int64_t>(0, memory - part.resident);
+  result.experts_in_memory = std::min(left, part.experts);
+  result.experts_on_disk = part.experts - result.experts_in_memory;
+  result.rows_in_memory = std::min(left - result.experts_in_memory, part.rows);
+  result.rows_on_disk = part.rows - result.rows_in_memory;
+  return result;
+}
 
 std::vector<FitPart> checkpoint_parts(const ModelConfig& config) {
   std::vector<FitPart> parts;
@@ -126,45 +146,37 @@ double weight_flops(const ModelConfig& config) {
 }
 
 Fit fit(const ModelConfig& config, const FitRequest& request) {
-  Fit result{.parts = checkpoint_parts(config)};
+  Fit result;
+  result.parts = checkpoint_parts(config);
   result.caches = cache_bytes(config, request);
-  result.resident = result.caches;
-  int64_t experts = 0, rows = 0, dense_read = 0, rows_read = 0;
+  HostPart all{.resident = result.caches};
+  int64_t dense_read = 0, rows_read = 0;
   for (const FitPart& part : result.parts) {
     if (part.kind == Kind::experts) {
-      experts += part.bytes;
+      all.experts += part.bytes;
     } else if (part.kind == Kind::rows) {
-      rows += part.bytes;
+      all.rows += part.bytes;
       rows_read += part.bytes_per_token;
     } else if (part.kind != Kind::drafts || request.drafts) {
-      result.resident += part.bytes;
+      all.resident += part.bytes;
       dense_read += part.bytes_per_token;
     }
   }
-  const int64_t one_layer = experts /
-                            std::max<int64_t>(1, config.n_layers * config.n_routed_experts) *
-                            config.n_activated_experts;
-  result.least_memory = result.resident + one_layer;
-  result.fits = result.least_memory <= request.memory;
-  const int64_t left = std::max<int64_t>(0, request.memory - result.resident);
-  result.experts_in_memory = std::min(left, experts);
-  result.experts_on_disk = experts - result.experts_in_memory;
-  result.rows_in_memory = std::min(left - result.experts_in_memory, rows);
-  result.rows_on_disk = rows - result.rows_in_memory;
+  all.chosen_of_layer = all.experts /
+                        std::max<int64_t>(1, config.n_layers * config.n_routed_experts) *
+                        config.n_activated_experts;
+  static_cast<HostMemory&>(result) = divide_memory(request.memory, all);
 
   const auto sequences = static_cast<double>(request.sequences);
   const double chosen = experts_chosen(config, request.sequences) /
-                        static_cast<double>(config.n_routed_experts) * static_cast<double>(experts);
-  const double missed =
-      experts > 0 ? static_cast<double>(result.experts_on_disk) / static_cast<double>(experts) : 0;
-  const double rows_missed =
-      rows > 0 ? static_cast<double>(result.rows_on_disk) / static_cast<double>(rows) : 0;
+                        static_cast<double>(config.n_routed_experts) *
+                        static_cast<double>(all.experts);
   // What comes from the disk is read from memory once more, by the cores.
   result.bytes_from_memory =
       static_cast<double>(dense_read) + chosen +
       sequences * static_cast<double>(rows_read + cache_bytes_read(config, request.context));
-  result.bytes_from_disk =
-      missed * chosen + rows_missed * sequences * static_cast<double>(rows_read);
+  result.bytes_from_disk = result.experts_missed() * chosen +
+                           result.rows_missed() * sequences * static_cast<double>(rows_read);
   const bool disk_known = request.disk_bytes_per_second > 0;
   if (result.fits && (disk_known || result.experts_on_disk == 0) &&
       request.memory_bytes_per_second > 0) {

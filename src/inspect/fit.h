@@ -46,22 +46,40 @@ struct FitRequest {
   double operations_per_second = 0;  // of the path matrix products take; 0: unknown
 };
 
-struct Fit {
-  std::vector<FitPart> parts;
-  int64_t caches = 0;    // of all sequences at full context
-  int64_t resident = 0;  // what must stay in memory: all but routed experts and looked up rows
-  int64_t experts_in_memory = 0, experts_on_disk = 0;  // bytes
-  int64_t rows_in_memory = 0, rows_on_disk = 0;        // bytes
-  bool fits = false;         // the resident part fits, with one layer's routed experts beside it
+// What of a model lies on the host, in bytes: without a GPU all of it.
+struct HostPart {
+  int64_t resident = 0;         // must stay in memory
+  int64_t experts = 0;          // routed ones
+  int64_t rows = 0;             // of tables, looked up
+  int64_t chosen_of_layer = 0;  // the experts one token chooses of a layer
+};
+
+// Where that lies: what is resident in memory, then as many experts as there is room for, then
+// rows.
+struct HostMemory {
+  int64_t resident = 0;
+  int64_t experts_in_memory = 0, experts_on_disk = 0;
+  int64_t rows_in_memory = 0, rows_on_disk = 0;
+  bool fits = false;         // the resident part fits, with one layer's chosen experts beside it
   int64_t least_memory = 0;  // what it takes for that
+
+  int64_t in_memory() const { return resident + experts_in_memory + rows_in_memory; }
+  double experts_missed() const;  // the part of experts that is on disk
+  double rows_missed() const;     // the same of rows
+};
+
+HostMemory divide_memory(int64_t memory, const HostPart& part);
+
+// resident: all but routed experts and looked up rows.
+struct Fit : HostMemory {
+  std::vector<FitPart> parts;
+  int64_t caches = 0;  // of all sequences at full context
   // Of one step over all sequences at full context, routing taken as even.
   double bytes_from_memory = 0, bytes_from_disk = 0;
   // Of all sequences together; 0: experts come from a disk whose speed is needed. Rows of the
   // tables are so few bytes that they are left out without one.
   double tokens_per_second = 0;
   double prompt_tokens_per_second = 0;  // at the peak of the machine; 0: unknown
-
-  int64_t in_memory() const { return resident + experts_in_memory + rows_in_memory; }
 };
 
 Fit fit(const ModelConfig& config, const FitRequest& request);

@@ -43,6 +43,42 @@ double bytes_of_one_expert(const ModelConfig& config) {
   return 0;
 }
 
+// Of the host's tables, and what a token looks up of them.
+struct TablesOfHost {
+  int64_t bytes = 0, bytes_per_token = 0;
+};
+
+TablesOfHost tables_of_host(const ModelConfig& config, const WeightPlacement& placement) {
+  TablesOfHost out;
+  const auto all = static_cast<int64_t>(config.engram_layer_ids.size());
+  const int64_t beside = all - std::ranges::count(placement.tables, true);
+  for (const FitPart& part : checkpoint_parts(config)) {
+    if (part.name != "engram tables") continue;
+    out = {part.bytes / all * beside, part.bytes_per_token / all * beside};
+  }
+  return out;
+}
+
+// What is not on the GPU.
+HostPart part_of_host(const ModelConfig& config, const FitRequest& host, const GpuFit& fit,
+                      ExpertsOn experts_on, int64_t tables) {
+  const auto expert = static_cast<int64_t>(bytes_of_one_expert(config));
+  HostPart part{.rows = tables};
+  int64_t of_drafts = 0;
+  for (size_t layer = 0; layer < fit.placement.experts.size(); ++layer) {
+    const int64_t beside = expert * std::ranges::count(fit.placement.experts[layer], false);
+    (layer < static_cast<size_t>(config.n_layers) ? part.experts : of_drafts) += beside;
+  }
+  if (experts_on == ExpertsOn::streamed) {
+    part.resident = fit.experts_of_host;
+    part.experts = 0;
+  } else {
+    if (host.drafts) part.resident = of_drafts;
+    if (part.experts > 0) part.chosen_of_layer = config.n_activated_experts * expert;
+  }
+  return part;
+}
+
 // By expert of a layer, the part of tokens that choose it.
 std::vector<double> shares(const ModelConfig& config, const ExpertProfile* profile, size_t layer) {
   const auto experts = static_cast<size_t>(config.n_routed_experts);
@@ -116,23 +152,39 @@ void estimate_speed(GpuFit& fit, const ModelConfig& config, const FitRequest& ho
   const double expert = bytes_of_one_expert(config), shared = bytes_of_shared_expert(config);
   fit.experts_of_host = static_cast<int64_t>(expert) *
                         (fit.placement.experts_in_all() - fit.placement.experts_placed());
+  const TablesOfHost tables = tables_of_host(config, fit.placement);
+  fit.host =
+      divide_memory(host.memory, part_of_host(config, host, fit, gpu.experts_on, tables.bytes));
+  const bool disk_known = host.disk_bytes_per_second > 0;
+  const auto seconds_from_disk = [&](double bytes) {
+    fit.bytes_from_disk += bytes;
+    return disk_known ? bytes / host.disk_bytes_per_second : 0;
+  };
   fit.bytes_from_gpu = bytes_always(config, host);
-  fit.bytes_from_host = fit.choices_on_gpu = fit.tokens_per_second = 0;
+  fit.bytes_from_disk = fit.bytes_from_host = fit.choices_on_gpu = fit.tokens_per_second = 0;
   const double besides_experts = fit.bytes_from_gpu - static_cast<double>(config.n_layers) * shared;
   double seconds = besides_experts / gpu.bytes_per_second, choices = 0;
+  seconds += seconds_from_disk(fit.host.rows_missed() *
+                               static_cast<double>(host.sequences * tables.bytes_per_token));
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const auto layer = static_cast<size_t>(i);
     const LayerUse use =
         use_of(shares(config, gpu.profile, layer), fit.placement.experts[layer], host.sequences);
     fit.bytes_from_gpu += use.experts_on_gpu * expert;
-    fit.bytes_from_host += use.experts_beside * expert;
+    const double bytes_beside = use.experts_beside * expert;
+    fit.bytes_from_host += bytes_beside;
     fit.choices_on_gpu += use.choices_on_gpu;
     choices += use.choices;
     const double here = (shared + use.experts_on_gpu * expert) / gpu.bytes_per_second;
-    seconds += use.experts_beside > 0 ? std::max(here, use.experts_beside * expert / beside) : here;
+    const double there =
+        bytes_beside > 0
+            ? bytes_beside / beside + seconds_from_disk(fit.host.experts_missed() * bytes_beside)
+            : 0;
+    seconds += std::max(here, there);
   }
   fit.choices_on_gpu /= choices;
-  if (gpu.bytes_per_second > 0 && (fit.bytes_from_host == 0 || beside > 0)) {
+  if (fit.host.fits && gpu.bytes_per_second > 0 && (fit.bytes_from_host == 0 || beside > 0) &&
+      (fit.host.experts_on_disk == 0 || disk_known)) {
     fit.tokens_per_second = static_cast<double>(host.sequences) / seconds;
   }
 }

@@ -118,6 +118,48 @@ TEST(GpuFit, LetsTheGpuComputeTheSharedExpertBesideTheHostsExperts) {
   EXPECT_NEAR(1 / fit->tokens_per_second, seconds, 1e-3 * shared / 4e12);
 }
 
+TEST(GpuFit, ReadsFromDiskWhatTheHostDoesNotHold) {
+  const GpuFitRequest request{.memory = 141'000'000'000, .bytes_per_second = 4e12};
+  FitRequest host = kHost;
+  host.disk_bytes_per_second = 5e9;
+  const auto fit_with = [&](int64_t memory) {
+    host.memory = memory;
+    return fit_gpu(released(), host, request);
+  };
+  const auto roomy = fit_with(400'000'000'000), tight = fit_with(100'000'000'000);
+  ASSERT_TRUE(roomy && tight);
+  EXPECT_EQ(roomy->host.experts_on_disk, 0);
+  EXPECT_EQ(tight->host.in_memory(), 100'000'000'000);
+  EXPECT_EQ(tight->host.resident, 0);
+  const double missed =
+      1 - 100e9 / static_cast<double>(tight->experts_of_host);  // the GPU has the draft stages'
+  EXPECT_NEAR(tight->bytes_from_disk, missed * tight->bytes_from_host, 0.001 * 1e9);
+  EXPECT_NEAR(1 / tight->tokens_per_second,
+              1 / roomy->tokens_per_second + missed * tight->bytes_from_host / 5e9, 2e-3);
+  EXPECT_TRUE(fit_with(2'000'000'000)->host.fits);
+  EXPECT_FALSE(fit_with(6 * 18'800'640 - 1)->host.fits);
+  EXPECT_EQ(fit_with(6 * 18'800'640 - 1)->tokens_per_second, 0);
+  host.disk_bytes_per_second = 0;
+  EXPECT_EQ(fit_with(100'000'000'000)->tokens_per_second, 0);
+  EXPECT_EQ(fit_with(400'000'000'000)->tokens_per_second > 0, true);
+}
+
+// Draft stages' experts are read for every block of drafts.
+TEST(GpuFit, KeepsTheDraftStagesExpertsOfTheHostInItsMemory) {
+  const GpuFitRequest request{
+      .memory = 141'000'000'000, .bytes_per_second = 4e12, .experts_on = ExpertsOn::cpu};
+  FitRequest host = kHost;
+  host.memory = 2'000'000'000;
+  auto fit = fit_gpu(released(), host, request);
+  ASSERT_TRUE(fit) << fit.error().message;
+  EXPECT_GT(fit->host.resident, 2'000'000'000);
+  EXPECT_FALSE(fit->host.fits);
+  host.drafts = false;
+  fit = fit_gpu(released(), host, request);
+  ASSERT_TRUE(fit) << fit.error().message;
+  EXPECT_TRUE(fit->host.fits);
+}
+
 TEST(GpuFit, SaysWhatDoesNotFit) {
   const auto message = [](int64_t memory, int64_t sequences) {
     FitRequest host = kHost;
