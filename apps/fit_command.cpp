@@ -122,8 +122,9 @@ void print_advice(const Fit& fit, const std::optional<GpuFit>& gpu,
   std::string flags;
   if (gpu) flags += fmt::format(" --device cuda --gpu-memory {}", options.gpu_memory);
   if (gpu && options.experts != "auto") flags += " --experts " + options.experts;
-  if (gpu ? gpu->experts_of_host > request.memory : fit.experts_on_disk > 0) {
-    const int64_t room = std::max(fit.experts_in_memory, fit.least_memory - fit.resident);
+  const HostMemory& host = gpu ? gpu->host : fit;
+  if (host.experts_on_disk > 0) {
+    const int64_t room = std::max(host.experts_in_memory, host.least_memory - host.resident);
     flags += fmt::format(" --expert-cache {}", room);
   }
   if (options.context > 0) flags += fmt::format(" --ctx {}", request.context);

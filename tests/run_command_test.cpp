@@ -350,6 +350,11 @@ TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
   // What it would be without a GPU is another question.
   EXPECT_EQ(streamed.find("most while loading"), std::string::npos) << streamed;
   EXPECT_EQ(program(on_gpu + "--ram 8GiB").exit_code, 0);
+  // Dense weights and caches lie on the GPU.
+  EXPECT_NE(program(on_gpu + "--disk 5 --ram 100GB").out.find("--expert-cache 100000000000\n"),
+            std::string::npos);
+  EXPECT_NE(program(fit + "--ram 100GB").out.find("--expert-cache 82541174072\n"),
+            std::string::npos);
   const ProgramResult small_host = program(on_gpu + "--ram 2GB --experts cpu");
   EXPECT_EQ(small_host.exit_code, 1);
   EXPECT_NE(small_host.err.find("of the host's memory are the least"), std::string::npos);
