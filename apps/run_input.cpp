@@ -27,10 +27,7 @@ Result<std::string> read_stdin() {
 
 Result<std::string> read_source(const std::string& path) {
   if (path == "-") return read_stdin();
-  CACHALOT_TRY(std::string text, read_text_file(path));
-  if (text.size() > kInputLimit)
-    return fail("{}: expected at most {} bytes, found {}", path, kInputLimit, text.size());
-  return text;
+  return read_text_file(path, kInputLimit);
 }
 
 std::string source_name(const std::string& path) { return path == "-" ? "stdin" : path; }

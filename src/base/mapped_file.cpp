@@ -7,10 +7,31 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 namespace cachalot {
+namespace {
+
+Result<std::string> read_whole(int fd, size_t limit) {
+  struct stat info {};
+  // Devices other than a terminal, such as /dev/zero, have no end.
+  if (::fstat(fd, &info) == 0 && (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) &&
+      ::isatty(fd) == 0) {
+    return fail("expected a regular file or a pipe, found a device");
+  }
+  std::string text;
+  char buffer[1 << 14];
+  while (true) {
+    const ssize_t count = ::read(fd, buffer, sizeof buffer);
+    if (count == 0) return text;
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail("cannot read: {}", std::strerror(errno));
+    text.append(buffer, static_cast<size_t>(count));
+    if (text.size() > limit) return fail("expected at most {} bytes, found more", limit);
+  }
+}
+
+}  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -57,16 +78,12 @@ void expect_random_reads(std::span<const std::byte> part) {
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_RANDOM);
 }
 
-Result<std::string> read_text_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return fail("{}: cannot open: {}", path.string(), std::strerror(errno));
-  std::string text;
-  // Not through istreambuf_iterator: that throws where read() reports, for one at a folder.
-  char buffer[1 << 14];
-  while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
-    text.append(buffer, static_cast<size_t>(in.gcount()));
-  }
-  if (in.bad()) return fail("{}: cannot read: {}", path.string(), std::strerror(errno));
+Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail("{}: cannot open: {}", path.string(), std::strerror(errno));
+  auto text = read_whole(fd, limit);
+  ::close(fd);
+  if (!text) return fail("{}: {}", path.string(), text.error().message);
   return text;
 }
 

@@ -31,8 +31,13 @@ class MappedFile {
 // wish the system may ignore.
 void expect_random_reads(std::span<const std::byte> part);
 
-// The whole of a (small) text file. Errors: it cannot be opened or read (a folder cannot).
-Result<std::string> read_text_file(const std::filesystem::path& path);
+// Far beyond what people write, and the indices of checkpoints.
+inline constexpr size_t kTextFileLimit = size_t{256} << 20;
+
+// The whole of a (small) text file, or of what a pipe or a terminal brings. Errors: it cannot be
+// opened or read (a folder cannot), is another device, or is longer than `limit` bytes.
+Result<std::string> read_text_file(const std::filesystem::path& path,
+                                   size_t limit = kTextFileLimit);
 
 // Errors: nobody can tell (a folder that may not be searched, a name too long).
 Result<bool> file_exists(const std::filesystem::path& path);

@@ -1,10 +1,13 @@
 #include "base/mapped_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace cachalot {
 namespace {
@@ -40,6 +43,32 @@ TEST(ReadTextFile, NamesWhatCannotBeRead) {
     ASSERT_FALSE(text);
     EXPECT_NE(text.error().message.find(path), std::string::npos) << text.error().message;
   }
+}
+
+TEST(ReadTextFile, RefusesADeviceWithoutEnd) {
+  const auto text = read_text_file("/dev/zero");
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "/dev/zero: expected a regular file or a pipe, found a device");
+}
+
+TEST(ReadTextFile, RefusesMoreThanTheLimit) {
+  const TestFile file("12345");
+  EXPECT_TRUE(read_text_file(file.path(), 5));
+  const auto text = read_text_file(file.path(), 4);
+  ASSERT_FALSE(text);
+  EXPECT_NE(text.error().message.find("expected at most 4 bytes"), std::string::npos);
+}
+
+TEST(ReadTextFile, ReadsAPipe) {
+  const std::string path = testing::TempDir() + "read_text_file_pipe";
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(path) << std::string(100'000, 'x'); });
+  const auto text = read_text_file(path);
+  writer.join();
+  std::filesystem::remove(path);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, std::string(100'000, 'x'));
 }
 
 TEST(FileExists, TellsApartWhatIsNotThereAndWhatNobodyCanTell) {
