@@ -1,7 +1,11 @@
 #include "config_arguments.h"
 
 #include <algorithm>
-#include <fstream>
+#include <sstream>
+
+#include "base/mapped_file.h"
+#include "report.h"
+#include "usage_error.h"
 
 namespace cachalot {
 namespace {
@@ -29,10 +33,18 @@ bool names_option(const std::vector<std::string>& arguments, const CLI::Option& 
 std::vector<std::string> with_config(const CLI::App& command, std::vector<std::string> arguments) {
   const std::string path = config_path(arguments);
   if (path.empty()) return arguments;
-  std::ifstream file(path);
-  if (!file) throw CLI::FileError::Missing(path);
+  const auto text = read_text_file(path);
+  if (!text) {
+    report("error: --config: {}\n", text.error().message);
+    throw CLI::RuntimeError(1);
+  }
+  std::istringstream lines(*text);
   std::vector<std::string> result;
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(file)) {
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(lines)) {
+    if (!item.parents.empty() && item.parents != std::vector<std::string>{command.get_name()}) {
+      usage_error("{}: expected no section but [{}], found [{}]", path, command.get_name(),
+                  fmt::join(item.parents, "."));
+    }
     if (item.name == "++" || item.name == "--") continue;  // the edges of a section
     const std::string name = "--" + item.name;
     const CLI::Option* option = command.get_option_no_throw(name);

@@ -543,7 +543,9 @@ TEST_F(ServeUsageTest, SaysWhatIsWrongAtItsStart) {
   EXPECT_EQ(program("serve --explore --backend reference --port 0").err.find("listening"),
             std::string::npos);
   expect_error("serve --drafts 99 --port 0", 2, "--drafts");
-  expect_error("serve --config /nowhere", 2, "/nowhere");
+  expect_error("serve --config /nowhere", 1, "--config: /nowhere: cannot open");
+  expect_error("serve --config /tmp", 1, "--config: /tmp: cannot read: Is a directory");
+  expect_error("serve --config /dev/zero", 1, "/dev/zero: expected a regular file");
 }
 
 TEST_F(ServeUsageTest, ReadsItsOptionsFromAFile) {
@@ -556,6 +558,9 @@ TEST_F(ServeUsageTest, ReadsItsOptionsFromAFile) {
   EXPECT_EQ(server.json(server.get("/slots")).array()->size(), 3u);
   expect_error("serve --config " + write("empty.conf", "alias = \"\"\nport = 0\n"), 2,
                "empty.conf: alias: must not be empty");
+  expect_error("serve --config " + write("section.conf", "[http]\nport = 0\n"), 2,
+               "section.conf: expected no section but [serve], found [http]");
+  expect_error("serve --config " + write("own.conf", "[serve]\nport = 99999\n"), 2, "--port");
 }
 
 }  // namespace
