@@ -89,7 +89,7 @@ void add_work_options(CLI::App& command, ServeOptions& options) {
   command
       .add_option("--timeout", options.timeout,
                   "Seconds a request may take, waiting included; 0: any time")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number_from(0, 1e9))
       ->capture_default_str()
       ->group(kGroup);
   command

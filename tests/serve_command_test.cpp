@@ -531,6 +531,10 @@ TEST_F(ServeUsageTest, SaysWhatIsWrongAtItsStart) {
   expect_error("serve --api-key-file /nowhere", 1, "--api-key-file");
   expect_error("serve --api-key-file " + write("keys", "# none\n\n"), 1, "expected an API key");
   expect_error("serve --log-format xml", 2, "--log-format");
+  for (const char* option : {"--timeout", "--temperature", "--top-p", "--min-p",
+                             "--repetition-penalty", "--presence-penalty", "--frequency-penalty"}) {
+    expect_error(std::string("serve --port 0 ") + option + " nan", 2, "expected");
+  }
   expect_error("serve --temperature 5 --port 0", 2, "temperature");
   // Before it listens.
   EXPECT_EQ(program("serve --drafts 99 --port 0").err.find("listening"), std::string::npos);
