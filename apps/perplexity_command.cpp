@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "model_loader.h"
 #include "report.h"
+#include "run_input.h"
 #include "usage_error.h"
 
 namespace cachalot {
@@ -145,6 +146,7 @@ Status measure(PerplexityOptions options) {
   }
   CACHALOT_TRY(const std::string text, read_text_file(options.file));
   if (text.empty()) return fail("{}: expected some text, found an empty file", options.file);
+  CACHALOT_OK(check_text(text, options.file));
   CACHALOT_TRY(const LoadedModel model, load_model(options.model));
   const int64_t context = model.engine->options().max_context;
   const int64_t window = options.window > 0 ? options.window : std::min(context, kDefaultWindow);

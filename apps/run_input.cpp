@@ -32,14 +32,6 @@ Result<std::string> read_source(const std::string& path) {
 
 std::string source_name(const std::string& path) { return path == "-" ? "stdin" : path; }
 
-Status check_text(std::string_view text, std::string_view name) {
-  const size_t valid = valid_utf8_prefix(text);
-  if (valid == text.size()) return {};
-  return fail(
-      "{}: expected UTF-8 text, found the byte 0x{:02X} at offset {}; convert it with iconv", name,
-      static_cast<unsigned char>(text[valid]), valid);
-}
-
 Result<std::string> read_prompt(const InputOptions& options) {
   std::string text, name = "the prompt";
   if (!options.prompt.empty()) {
@@ -150,6 +142,14 @@ void add_input_options(CLI::App& command, InputOptions& options) {
                   fmt::format("How much to think: {} (default: high)",
                               effort_choices(EffortNames::kPublic)))
       ->group(kGroup);
+}
+
+Status check_text(std::string_view text, std::string_view name) {
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid == text.size()) return {};
+  return fail(
+      "{}: expected UTF-8 text, found the byte 0x{:02X} at offset {}; convert it with iconv", name,
+      static_cast<unsigned char>(text[valid]), valid);
 }
 
 Status apply_effort(ChatOptions& options, const std::string& effort, bool thinking_given) {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -39,6 +40,9 @@ struct ChatSettings {
   std::vector<Tool> tools;
 };
 Result<ChatSettings> read_chat_settings(const InputOptions& options);
+
+// Errors: not UTF-8, of the text of that name.
+Status check_text(std::string_view text, std::string_view name);
 
 // An effort by name or number.
 Status apply_effort(ChatOptions& options, const std::string& effort, bool thinking_given);

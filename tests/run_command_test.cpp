@@ -310,6 +310,8 @@ TEST_F(RunCommand, PerplexityNamesWhatIsWrong) {
   expect_error("perplexity models/nano", 2, "file");
   expect_error("perplexity models/nano /nonexistent/text", 1, "/nonexistent/text");
   expect_error("perplexity models/nano " + write("empty", ""), 1, "empty file");
+  expect_error("perplexity models/nano " + write("latin", "abc\xFF"), 1,
+               "expected UTF-8 text, found the byte 0xFF at offset 3");
   expect_error("perplexity models/nano --window 8 --stride 8 " + write("short", "Hi"), 2,
                "--stride: expected 1 to 7");
   expect_error("perplexity models/nano --window 5000 " + write("short", "Hi"), 2,
