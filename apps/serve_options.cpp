@@ -16,6 +16,41 @@
 namespace cachalot {
 namespace {
 
+constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+constexpr std::string_view kDigits = "0123456789";
+
+bool consists_of(std::string_view text, const std::string& characters) {
+  return !text.empty() && text.find_first_not_of(characters) == text.npos;
+}
+
+bool is_port(std::string_view text) {
+  return consists_of(text, std::string(kDigits)) && text.size() <= 5 &&
+         std::stoi(std::string(text)) <= 65535;
+}
+
+// scheme://host[:port], as a browser names where a page came from: without a path.
+bool is_origin(std::string_view text) {
+  const std::string word = fmt::format("{}{}-.", kLetters, kDigits);
+  const size_t mark = text.find("://");
+  if (mark == text.npos || !consists_of(text.substr(0, mark), word + "+")) return false;
+  std::string_view host = text.substr(mark + 3);
+  const size_t port = host.rfind(':');
+  if (port != host.npos && !host.ends_with(']')) {
+    if (!is_port(host.substr(port + 1))) return false;
+    host = host.substr(0, port);
+  }
+  const bool ipv6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return ipv6
+             ? consists_of(host.substr(1, host.size() - 2), std::string(kDigits) + "abcdefABCDEF:.")
+             : consists_of(host, word + "_");
+}
+
+std::string origin_error(const std::string& text) {
+  if (text == "*" || is_origin(text)) return "";
+  return fmt::format("expected * or an origin such as https://example.org:8443, found \"{}\"",
+                     text);
+}
+
 // Threads that wait for answers; HTTP itself needs one.
 constexpr size_t kHandlersBesideAnswers = 64;
 
@@ -61,6 +96,7 @@ void add_address_options(CLI::App& command, ServeOptions& options) {
       .add_option("--cors", options.origins,
                   "Origin whose pages may ask (https://example.org, or *), may be repeated")
       ->allow_extra_args(false)
+      ->check(origin_error)
       ->type_name("ORIGIN")
       ->group(kGroup);
   command

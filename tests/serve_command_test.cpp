@@ -531,6 +531,15 @@ TEST_F(ServeUsageTest, SaysWhatIsWrongAtItsStart) {
   expect_error("serve --api-key-file /nowhere", 1, "--api-key-file");
   expect_error("serve --api-key-file " + write("keys", "# none\n\n"), 1, "expected an API key");
   expect_error("serve --log-format xml", 2, "--log-format");
+  for (const char* origin : {"foo", "https://", "https://a.org/", "https://a.org/page", "a.org:80",
+                             "https://a.org:x", "https://a.org:99999", "https://a@b.org"}) {
+    expect_error(std::string("serve --cors ") + origin, 2, "--cors: expected * or an origin");
+  }
+  // What is refused here is the drafts.
+  for (const char* origin : {"'*'", "https://a.org", "http://localhost:3000", "http://[::1]:80",
+                             "chrome-extension://abcdef"}) {
+    expect_error(std::string("serve --drafts 99 --port 0 --cors ") + origin, 2, "--drafts");
+  }
   for (const char* option : {"--timeout", "--temperature", "--top-p", "--min-p",
                              "--repetition-penalty", "--presence-penalty", "--frequency-penalty"}) {
     expect_error(std::string("serve --port 0 ") + option + " nan", 2, "expected");
