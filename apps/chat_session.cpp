@@ -225,7 +225,14 @@ void ChatSession::add_image(const std::string& argument) {
     fmt::print("/image: expected a picture's file, found '{}'\n", argument);
     return;
   }
-  attached_.push_back({argument, argument});
+  // A question that only fails once it is asked would be lost.
+  const ImageRecord picture{argument, argument};
+  const int32_t placeholder = 0;
+  if (const auto tokens = pictures_.count({&placeholder, 1}, {&picture, 1}); !tokens) {
+    fmt::print("/image: {}\n", tokens.error().message);
+    return;
+  }
+  attached_.push_back(picture);
   fmt::print("Goes with your next message.\n");
 }
 

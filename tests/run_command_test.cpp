@@ -332,6 +332,19 @@ TEST_F(RunCommand, ReadsALongPromptByTheShortcut) {
   expect_error("run --prefill quick Hello!", 2, "--prefill");
 }
 
+TEST_F(RunCommand, JudgesAPictureBeforeTheQuestion) {
+  const std::string shown = on_terminal(
+      "run",
+      "/image README.md\n/image /nowhere.png\n/image tests/data/images/nano/circle.png\n/exit\n");
+  EXPECT_NE(shown.find("/image: README.md: "), std::string::npos) << shown;
+  EXPECT_NE(shown.find("/image: expected a picture's file, found '/nowhere.png'"),
+            std::string::npos)
+      << shown;
+  const size_t goes = shown.find("Goes with your next message.");
+  EXPECT_NE(goes, std::string::npos) << shown;
+  EXPECT_EQ(shown.find("Goes with your next message.", goes + 1), std::string::npos) << shown;
+}
+
 TEST_F(RunCommand, FitSaysWhatAModelNeeds) {
   const std::string fit = "fit tests/data/released --bandwidth 100 --disk 5 ";
   const ProgramResult fits = program(fit + "--ram 307.5GB --json");
