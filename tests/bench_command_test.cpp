@@ -56,6 +56,10 @@ TEST_F(BenchCommand, ShowsAnEnginesCycles) {
 
 TEST_F(BenchCommand, RejectsBadOptionsBeforeAnythingRuns) {
   expect_error("--tokens 0", 2, "--tokens: expected 1 to");
+  expect_error("--contexts 2M", 2, "--contexts: expected at most 1M for this model, found 2M");
+  expect_error("--tokens 2M", 2, "--tokens: expected at most 1M for this model, found 2M");
+  expect_error("--phases decode --tokens 1M --contexts 1M --layers 10", 2,
+               "decode/tokens1048576/ctx1M left out: it takes ");
   expect_error("--contexts many", 2, "--contexts: expected numbers like 1,16,4K,1M");
   expect_error("--phases encode", 2, "--phases: expected decode, prefill");
   expect_error("--isa pentium", 2, "--isa: expected generic");

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/memory_placement.h"
 #include "bench/engine_cycles.h"
 #include "bench/gpu_bench.h"
 #include "bench/gpu_machine.h"
 #include "bench/picture.h"
 #include "bench/planned_rows.h"
+#include "bench/step_limits.h"
 #include "bench/summary.h"
 #include "checkpoint/huge_pages.h"
 #include "model/prefill_shortcut.h"
@@ -17,6 +19,8 @@ namespace {
 
 // A step may be expected to take so many times its share before it is left out.
 constexpr double kPatience = 4;
+// One that was asked for, so many seconds: with three repetitions half an hour.
+constexpr double kMostSeconds = 600;
 
 class Bench {
  public:
@@ -30,12 +34,16 @@ class Bench {
   Result<Report> run() {
     report_.model = options_.model;
     const int64_t block = model_.config.has_drafts() ? model_.config.dspark_block_size : 0;
+    CACHALOT_OK(check_sizes(options_.steps, model_.config));
     std::vector<StepSize> sizes = steps_to_run(options_.steps, block);
+    // Before planning, which takes as long as the steps are large.
+    left_out_ = leave_out_what_does_not_fit(model_, available_memory(), sizes);
     std::erase_if(sizes, [&](const StepSize& size) {
       return (size.phase == Phase::shortcut && !check_shortcut(model_.config)) ||
              !any_row_can_match(model_, size, options_.filter);
     });
     const auto no_row = [&] {
+      if (!left_out_.empty()) return fail("--tokens, --contexts: {}", left_out_.back());
       return fail("{}", why_no_row(options_.steps, block, options_.filter));
     };
     // Where that is known already nothing is measured.
@@ -51,6 +59,7 @@ class Bench {
     for (const StepSize& size : sizes) run(size, summary);
     if (shows_picture()) show_picture();
     if (answers_examples()) CACHALOT_OK(answer_examples());
+    report_.notes.insert(report_.notes.end(), left_out_.begin(), left_out_.end());
     if (!report_.rows.empty()) return std::move(report_);
     return no_row();
   }
@@ -69,14 +78,18 @@ class Bench {
   // Whether the step runs at all; leaves a note if not.
   bool is_wanted(const StepSize& size) {
     const bool chosen = !options_.steps.tokens.empty() || !options_.steps.contexts.empty();
-    if (chosen || options_.repeat.repetitions > 0) return true;
+    if (options_.repeat.repetitions > 0) return true;
     Floor floor(report_.machine);
     floor.add("", planned_cost(model_, size));
-    if (floor.seconds() < kPatience * options_.repeat.seconds) return true;
-    report_.notes.push_back(
-        fmt::format("{} left out: it takes {:.0f} s at least, once; ask for it with --contexts {} "
-                    "--tokens {}",
-                    size.text(), floor.seconds(), short_size(size.context), size.tokens));
+    const double patience = chosen ? kMostSeconds : kPatience * options_.repeat.seconds;
+    if (floor.seconds() < patience) return true;
+    const std::string how =
+        chosen ? "--repeat 1"
+               : fmt::format("--contexts {} --tokens {}", short_size(size.context), size.tokens);
+    left_out_.push_back(
+        fmt::format("{} left out: it takes {:.0f} s at least, once; ask for it "
+                    "with {}",
+                    size.text(), floor.seconds(), how));
     return false;
   }
 
@@ -137,6 +150,7 @@ class Bench {
   ThreadTeam team_;
   Isa isa_;
   Report report_;
+  std::vector<std::string> left_out_;  // notes of steps
 };
 
 Result<Machine> machine_of(const BenchOptions& options, Isa isa) {

@@ -40,9 +40,10 @@ struct BenchCallbacks {
   std::function<void(const std::string&)> on_progress = {};  // what comes next
 };
 
-// A step that would take far longer than its share of the time is left out, and the report says so;
-// chosen ones (by tokens or contexts) always run. Errors: see BenchModel::open; a filter that
-// matches nothing.
+// A step that would take far longer than its share of the time, or more memory than is free, is
+// left out, and the report says so; of chosen ones (by tokens or contexts) what takes ten minutes
+// and more, unless the repetitions are chosen too. Errors: see BenchModel::open; sizes beyond the
+// model's; nothing is left to run, as of a filter that matches nothing.
 Result<Report> run_bench(const BenchOptions& options, const BenchCallbacks& callbacks = {});
 
 }  // namespace cachalot::bench

@@ -7,6 +7,7 @@
 #include "bench/gpu_machine.h"
 #include "bench/gpu_step_runner.h"
 #include "bench/planned_rows.h"
+#include "bench/step_limits.h"
 #include "bench/summary.h"
 #include "checkpoint/synth.h"
 #include "model/prefill_shortcut.h"
@@ -35,6 +36,7 @@ class GpuBench {
     CACHALOT_TRY(const BenchModel planned,
                  BenchModel::planned(options_.model, layers, options_.experts));
     const int64_t block = planned.config.has_drafts() ? planned.config.dspark_block_size : 0;
+    CACHALOT_OK(check_sizes(options_.steps, planned.config));
     std::vector<StepSize> sizes = gpu_steps_to_run(options_.steps, block);
     std::erase_if(sizes, [&](const StepSize& size) {
       return (size.phase == Phase::shortcut && !check_shortcut(planned.config)) ||

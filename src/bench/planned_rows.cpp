@@ -8,20 +8,25 @@
 namespace cachalot::bench {
 namespace {
 
-PlannedCalls plan(const BenchModel& model, const StepSize& size) {
+// The bytes of workspace.
+int64_t plan(const BenchModel& model, const StepSize& size, PlannedCalls& calls) {
   const Caches caches = Caches::planned(
       model.config, {.slots = size.sequences(),
                      .max_context = size.context + written_positions(size, model.config),
                      .shortcut_tail = shortcut_tail(size, model.config)});
   const View<const int32_t> table(nullptr, {size.sequences(), caches.pages_per_slot()});
-  PlannedCalls calls;
   meta::Queue queue(Arena::planning(), calls);
   run_steps(queue, model, caches, steps_of(size, model.config),
             [&](const StepData& step) { return step.inputs(table); });
-  return calls;
+  return static_cast<int64_t>(queue.arena().peak());
 }
 
 }  // namespace
+
+int64_t planned_workspace(const BenchModel& model, const StepSize& size) {
+  PlannedCalls calls;
+  return plan(model, size, calls);
+}
 
 bool any_row_can_match(const BenchModel& model, const StepSize& size, const std::string& filter) {
   // Some rows end before the context.
@@ -34,7 +39,9 @@ bool any_row_can_match(const BenchModel& model, const StepSize& size, const std:
   for (int64_t layer = 0; layer < model.config.n_layers + model.config.n_mtp_layers; ++layer) {
     if (matches("layer." + model.kind_of(layer))) return true;
   }
-  return std::ranges::any_of(plan(model, size).calls(), [&](const PlannedCalls::Call& call) {
+  PlannedCalls calls;
+  plan(model, size, calls);
+  return std::ranges::any_of(calls.calls(), [&](const PlannedCalls::Call& call) {
     return matches(model.name_of(call.operation, call.variant, call.weight));
   });
 }

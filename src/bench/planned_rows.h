@@ -42,6 +42,9 @@ class PlannedCalls final : public OperationWatcher {
   std::vector<Call> calls_;
 };
 
+// Bytes of workspace that the step takes.
+int64_t planned_workspace(const BenchModel& model, const StepSize& size);
+
 // Whether a row of this step can match the filter (row_matches); true when in doubt. Finer than
 // step_can_match().
 bool any_row_can_match(const BenchModel& model, const StepSize& size, const std::string& filter);

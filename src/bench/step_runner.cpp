@@ -15,10 +15,10 @@ constexpr int64_t kMostRepetitions = 200;
 }  // namespace
 
 Cost planned_cost(const BenchModel& model, const StepSize& size) {
-  const Caches caches(model.config,
-                      {.slots = size.sequences(),
-                       .max_context = size.context + written_positions(size, model.config),
-                       .shortcut_tail = shortcut_tail(size, model.config)});
+  const Caches caches = Caches::planned(
+      model.config, {.slots = size.sequences(),
+                     .max_context = size.context + written_positions(size, model.config),
+                     .shortcut_tail = shortcut_tail(size, model.config)});
   const View<const int32_t> table(nullptr, {size.sequences(), caches.pages_per_slot()});
   meta::Queue queue;
   run_steps(queue, model, caches, steps_of(size, model.config),
