@@ -135,13 +135,12 @@ Status run_command(BenchCommandOptions options) {
   if (!run && run.error().message.starts_with("--")) usage_error(run.error());
   CACHALOT_TRY(const bench::Report result, run);
   clear();
-  if (options.json) fmt::print("{}\n", bench::json_of(result));
-  if (!options.compare.empty()) {
-    const std::string text = bench::comparison_text(old_rows, result.rows);
-    if (options.json)
-      report("{}", text);
-    else
-      fmt::print("{}", text);
+  const bench::Comparison comparison = bench::compare(old_rows, result.rows);
+  const bool compared = !options.compare.empty();
+  if (options.json) {
+    fmt::print("{}\n", bench::json_of(result, compared ? &comparison : nullptr));
+  } else if (compared) {
+    fmt::print("{}", bench::comparison_text(comparison, result.rows));
   }
   for (const std::string& note : result.notes) report("note: {}\n", note);
   return {};
@@ -208,8 +207,9 @@ void add_options(CLI::App& command, BenchCommandOptions& options) {
                    "Instead of steps: an engine's cycles, the host's part and the choice of tokens "
                    "included, on the folder's own weights");
   command.add_flag("--json", options.json, "Write one JSON object: machine, rows, notes");
-  command.add_option("--compare", options.compare,
-                     "A file that --json wrote: show what became slower or faster");
+  command.add_option(
+      "--compare", options.compare,
+      "A file that --json wrote: show what became slower or faster; with --json in it");
 }
 
 }  // namespace

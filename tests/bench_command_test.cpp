@@ -43,6 +43,18 @@ TEST_F(BenchCommand, WritesJsonThatItComparesWithLater) {
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_NE(second.out.find("new/old"), std::string::npos) << second.out;
   EXPECT_NE(second.out.find("0 new, 0 gone"), std::string::npos) << second.out;
+  const std::string other =
+      write("other.json", R"({"rows": [{"name": "before/decode/tokens1", "best_seconds": 1}]})");
+  const auto compare_with = [&](const std::string& old) {
+    return nlohmann::json::parse(program(std::string(kQuick) + " --json --compare " + old).out);
+  };
+  const auto same = compare_with(file);
+  EXPECT_EQ(same["rows"][0]["old_best_seconds"], json["rows"][0]["best_seconds"]);
+  EXPECT_GT(same["rows"][0]["ratio"], 0);
+  EXPECT_TRUE(same["comparison"]["gone"].empty());
+  const auto apart = compare_with(other);
+  EXPECT_EQ(apart["comparison"]["gone"][0], "before/decode/tokens1");
+  EXPECT_EQ(apart["comparison"]["new"][0], json["rows"][0]["name"]);
 }
 
 TEST_F(BenchCommand, ShowsAnEnginesCycles) {

@@ -82,14 +82,42 @@ Result<OldRow> old_row(const nlohmann::json& json, std::string_view file, size_t
 
 }  // namespace
 
-std::string json_of(const Report& report) {
+Comparison compare(const std::vector<OldRow>& old_rows, const std::vector<Row>& rows) {
+  Comparison comparison;
+  std::map<std::string, double> left;
+  for (const OldRow& row : old_rows) left[row.name] = row.best_seconds;
+  for (const Row& row : rows) {
+    if (const auto old = left.extract(row.name)) {
+      comparison.old_seconds[row.name] = old.mapped();
+    } else {
+      comparison.added.push_back(row.name);
+    }
+  }
+  for (const auto& [name, seconds] : left) comparison.gone.push_back(name);
+  return comparison;
+}
+
+std::string json_of(const Report& report, const Comparison* comparison) {
   Json rows = Json::array();
-  for (const Row& row : report.rows) rows.push_back(row_json(row));
-  const Json json{{"version", kVersion},
-                  {"machine", machine_json(report.machine)},
-                  {"model", report.model},
-                  {"rows", rows},
-                  {"notes", report.notes}};
+  for (const Row& row : report.rows) {
+    Json json = row_json(row);
+    if (comparison != nullptr) {
+      const auto old = comparison->old_seconds.find(row.name);
+      if (old != comparison->old_seconds.end()) {
+        json["old_best_seconds"] = old->second;
+        json["ratio"] = row.best_seconds / old->second;
+      }
+    }
+    rows.push_back(std::move(json));
+  }
+  Json json{{"version", kVersion},
+            {"machine", machine_json(report.machine)},
+            {"model", report.model},
+            {"rows", rows},
+            {"notes", report.notes}};
+  if (comparison != nullptr) {
+    json["comparison"] = {{"new", comparison->added}, {"gone", comparison->gone}};
+  }
   return json.dump(1);
 }
 

@@ -129,15 +129,19 @@ TEST(ReportJson, SurvivesDamage) {
 
 TEST(Table, MarksWhatChangedByMoreThanFivePercent) {
   const std::vector<OldRow> old{{"a", 1e-3}, {"b", 1e-3}, {"c", 1e-3}, {"gone", 1}};
-  const std::string text =
-      comparison_text(old, {row("a", 1.04e-3), row("b", 1.2e-3), row("c", 0.5e-3), row("new", 1)});
+  const std::vector<Row> rows{row("a", 1.04e-3), row("b", 1.2e-3), row("c", 0.5e-3), row("new", 1)};
+  const std::string text = comparison_text(compare(old, rows), rows);
   std::istringstream lines(text);
-  std::string header, a, b, c, last;
+  std::string header, a, b, c, added, gone, last;
   std::getline(lines, header);
   std::getline(lines, a);
   std::getline(lines, b);
   std::getline(lines, c);
+  std::getline(lines, added);
+  std::getline(lines, gone);
   std::getline(lines, last);
+  EXPECT_EQ(added, "new: new");
+  EXPECT_EQ(gone, "gone: gone");
   EXPECT_TRUE(a.ends_with("1.040")) << a;
   EXPECT_TRUE(b.ends_with("1.200  slower")) << b;
   EXPECT_TRUE(c.ends_with("0.500  faster")) << c;

@@ -111,27 +111,23 @@ std::string table_line(const Row& row, Columns columns) {
   return line;
 }
 
-std::string comparison_text(const std::vector<OldRow>& old_rows, const std::vector<Row>& rows) {
-  std::map<std::string, double> old_seconds;
-  for (const OldRow& row : old_rows) old_seconds[row.name] = row.best_seconds;
+std::string comparison_text(const Comparison& comparison, const std::vector<Row>& rows) {
   std::string text = fmt::format("{:<50} {:>9} {:>9} {:>7}\n", "row", "old", "new", "new/old");
-  int64_t added = 0, slower = 0, faster = 0;
+  int64_t slower = 0, faster = 0;
   for (const Row& row : rows) {
-    const auto old = old_seconds.find(row.name);
-    if (old == old_seconds.end()) {
-      ++added;
-      continue;
-    }
+    const auto old = comparison.old_seconds.find(row.name);
+    if (old == comparison.old_seconds.end()) continue;
     const double ratio = row.best_seconds / old->second;
     const char* mark = ratio > 1 + kNotable ? "  slower" : ratio < 1 - kNotable ? "  faster" : "";
     slower += ratio > 1 + kNotable;
     faster += ratio < 1 - kNotable;
     text += fmt::format("{:<50} {:>9} {:>9} {:>7.3f}{}\n", row.name, time_text(old->second),
                         time_text(row.best_seconds), ratio, mark);
-    old_seconds.erase(old);
   }
+  for (const std::string& name : comparison.added) text += fmt::format("new: {}\n", name);
+  for (const std::string& name : comparison.gone) text += fmt::format("gone: {}\n", name);
   text += fmt::format("{} slower, {} faster by more than 5 %; {} new, {} gone\n", slower, faster,
-                      added, old_seconds.size());
+                      comparison.added.size(), comparison.gone.size());
   return text;
 }
 

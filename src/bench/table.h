@@ -17,7 +17,7 @@ std::string table_header(Columns columns);
 std::string table_line(const Row& row, Columns columns);
 
 // Old, new and their ratio for the rows both have; more than 5 % is marked, and what only one has
-// is counted.
-std::string comparison_text(const std::vector<OldRow>& old_rows, const std::vector<Row>& rows);
+// is named.
+std::string comparison_text(const Comparison& comparison, const std::vector<Row>& rows);
 
 }  // namespace cachalot::bench
